@@ -48,11 +48,10 @@ def write_text(target: Path, text: str) -> None:
         ) from error
 
 
-def replace(path: Path, data: bytes, *, private: bool = False, durable: bool = False) -> None:
+def replace(path: Path, data: bytes, *, private: bool = False) -> None:
     """Put a file with this content at `path`, as a whole or not at all. Raises OSError.
 
-    It has the mode and the owner of the file that was there. A `private` one is for its owner only;
-    a `durable` one is whole also after the power has failed.
+    It has the mode and the owner of the file that was there. A `private` one is for its owner only.
     """
     partial = path.with_name(f".{os.urandom(8).hex()}{PARTIAL}")
     unfinished.add(str(partial))
@@ -63,13 +62,9 @@ def replace(path: Path, data: bytes, *, private: bool = False, durable: bool = F
             if not private:
                 _liken(fd, path)
             _pour(fd, data)
-            if durable:
-                os.fsync(fd)
         finally:
             os.close(fd)
         partial.replace(path)
-        if durable:
-            _sync_folder(path.parent)
     except BaseException as error:
         with suppress(OSError):
             partial.unlink()
@@ -123,11 +118,3 @@ def _liken(fd: int, path: Path) -> None:
     except OSError:
         mode &= ~0o070  # what one group may do is not for another
     os.fchmod(fd, mode)
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

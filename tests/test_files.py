@@ -189,18 +189,3 @@ def test_what_is_being_written_is_known(tmp_path: Path, monkeypatch: pytest.Monk
     files.write(tmp_path / "a", DATA)
     assert seen == [True]
     assert not unfinished
-
-
-def test_a_durable_file_reaches_the_disk_before_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    synced: list[tuple[bool, bool]] = []  # is it the folder; is the file there by its name
-    real = os.fsync
-
-    def look(fd: int) -> None:
-        synced.append((stat.S_ISDIR(os.fstat(fd).st_mode), (tmp_path / "a").exists()))
-        real(fd)
-
-    monkeypatch.setattr(os, "fsync", look)
-    files.replace(tmp_path / "a", DATA, durable=True)
-    assert synced == [(False, False), (True, True)]

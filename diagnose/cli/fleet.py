@@ -30,6 +30,23 @@ By = Annotated[
 ]
 
 
+Page = Annotated[
+    Path | None,
+    typer.Option(
+        "--html", metavar="FILE", parser=file_path, help="Also write the report as an HTML page."
+    ),
+]
+Table = Annotated[
+    Path | None,
+    typer.Option(
+        "--table",
+        metavar="FILE",
+        parser=file_path,
+        help="Also write the table of all jobs: Parquet, or CSV where FILE ends in .csv.",
+    ),
+]
+
+
 class FleetFormat(StrEnum):
     """What `fleet` prints."""
 
@@ -50,24 +67,8 @@ def fleet(
     output: Annotated[
         FleetFormat, typer.Option("--format", help="Output format.")
     ] = FleetFormat.terminal,
-    page: Annotated[
-        Path | None,
-        typer.Option(
-            "--html",
-            metavar="FILE",
-            parser=file_path,
-            help="Also write the report as an HTML page.",
-        ),
-    ] = None,
-    table: Annotated[
-        Path | None,
-        typer.Option(
-            "--table",
-            metavar="FILE",
-            parser=file_path,
-            help="Also write the table of all jobs: Parquet, or CSV where FILE ends in .csv.",
-        ),
-    ] = None,
+    page: Page = None,
+    table: Table = None,
     reports: Annotated[
         int,
         typer.Option(

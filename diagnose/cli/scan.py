@@ -121,13 +121,13 @@ def _executor(
     where: Where, scheduler: str | None, workers: int, stack: ExitStack
 ) -> tuple[Callable[[], Executor], int]:
     """What makes the executor, and how many workers it has."""
-    from diagnose.batch import executors
+    from diagnose.batch.run import dask, local
     from diagnose.process import cores
 
     if where is Where.dask:
-        return stack.enter_context(executors.dask(scheduler))
+        return stack.enter_context(dask(scheduler))
     count = workers or cores()
-    return executors.local(count), count
+    return local(count), count
 
 
 def _end(summary: Summary, results: Path) -> None:

@@ -6,17 +6,17 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from diagnose import __version__
 from diagnose.collect import (
     activity,
     bundle,
     kernel,
-    lacking,
     logs,
     machine,
     process,
@@ -30,6 +30,7 @@ from diagnose.collect.model import Node, NodeOptions, Probe
 from diagnose.collect.seen import is_python
 from diagnose.collect.sink import Sink
 from diagnose.redact.redactor import Redactor
+from diagnose.text.ranks import counted
 
 _NO_NAME = re.compile(r"[^\w.-]")
 _AT_ONCE = 64  # probes that only read, and mostly wait
@@ -65,7 +66,7 @@ def collect_node(folder: Path, options: NodeOptions | None = None) -> Node:
             node.clock = bounded(partial(machine.clock, 1.0), 2.0)
         except (OSError, TimedOut) as error:
             node.problems.append(sink.one_line(f"clock: {error}"))
-        node.problems += lacking.lines(node.probes)
+        node.problems += lacking(node.probes)
         node.ended = now()
     finally:  # whoever ends it early finds what there is
         node.probes.sort(key=lambda probe: probe.name)
@@ -194,3 +195,25 @@ def _outcome(answer: Answer, sink: Sink) -> Probe:
             probe.status = "not available" if answer.kind == "Unavailable" else "failed"
     probe.problem = sink.one_line(probe.problem)
     return probe
+
+
+_OUTPUTS = ("stdout", "stderr", "output")
+
+
+def lacking(probes: Iterable[Probe]) -> list[str]:
+    """One line where processes have no stacks, and one where there is no log at all."""
+    known = {probe.name: PurePosixPath(probe.name).name.partition("-")[0] for probe in probes}
+    stacks = [probe for probe in probes if probe.name.endswith("/stack-1")]
+    logs = [probe for probe in probes if known[probe.name] in _OUTPUTS]
+    without = [probe for probe in stacks if probe.status != "ok"]
+    found = []
+    if without:
+        what = counted(len(without), "process", "processes")
+        found.append(f"no stacks of {what}: {_most(without)}")
+    if logs and not any(probe.status == "ok" for probe in logs):
+        found.append(f"no log of the job: {_most(logs)}; give its log beside this bundle")
+    return found
+
+
+def _most(probes: Sequence[Probe]) -> str:
+    return Counter(probe.problem for probe in probes).most_common(1)[0][0]

@@ -25,8 +25,7 @@ import pyarrow.compute as pc
 
 from diagnose.batch.names import shown
 from diagnose.diagnosis import WELL
-from diagnose.fleet.columns import Coded, Lists, pair_keys, pairs
-from diagnose.fleet.parts import UNKNOWN, Part, coded
+from diagnose.fleet.columns import UNKNOWN, Coded, Lists, Part, coded, pair_keys, pairs
 
 TROUBLED = ("hung", "failed", "unknown")
 MAX_RANKS_A_HOST = 16  # with more of them the list of hosts is not whole

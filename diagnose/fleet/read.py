@@ -11,8 +11,8 @@ import pyarrow as pa
 from diagnose.batch.names import shown
 from diagnose.batch.results import described, diagnoses, folder_of, tables
 from diagnose.errors import InputError
+from diagnose.fleet.columns import COLUMNS, part, unexplained
 from diagnose.fleet.jobs import Jobs, joined
-from diagnose.fleet.parts import COLUMNS, part, unexplained
 
 
 def read(results: Path) -> Jobs:

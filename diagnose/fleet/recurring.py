@@ -17,10 +17,9 @@ from functools import lru_cache
 import numpy as np
 
 from diagnose.fleet.causes import hours
-from diagnose.fleet.columns import Coded, span, split, total
+from diagnose.fleet.columns import UNKNOWN, Coded, span, split, total
 from diagnose.fleet.jobs import Jobs
 from diagnose.fleet.nodes import hypergeometric
-from diagnose.fleet.parts import UNKNOWN
 
 ALPHA = 0.05
 MIN_INCIDENTS = 3

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnose.fleet.causes import hours
-from diagnose.fleet.columns import Coded, span, split, total
+from diagnose.fleet.columns import UNKNOWN, Coded, span, split, total
 from diagnose.fleet.jobs import Jobs
-from diagnose.fleet.parts import UNKNOWN
 
 MAX_EXAMPLES = 5
 MAX_KEY = 300  # characters of a normalised text

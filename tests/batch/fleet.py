@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from diagnose.batch import executors, run
+from diagnose.batch import run
 from diagnose.batch.jobs import find_jobs
 from diagnose.batch.progress import Lines, Tally
 from diagnose.batch.results import open_results, tables
@@ -141,7 +141,7 @@ def main() -> None:
         summary = run.scan(
             find_jobs([source]),
             results,
-            executors.local(2),
+            run.local(2),
             workers=2,
             options=Options(),
             progress=Slow(sys.stderr),

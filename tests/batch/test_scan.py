@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from diagnose.batch import executors
+from diagnose.batch import run
 from diagnose.batch.jobs import JobRef, find_jobs
 from diagnose.batch.progress import Tally
 from diagnose.batch.results import described, diagnoses, open_results, tables
@@ -139,7 +139,7 @@ def test_results_are_not_overwritten_by_mistake(whole: Path, tmp_path: Path) -> 
 def test_a_local_pool_gives_the_same_table(
     fleet: tuple[Path, dict[str, str]], whole: Path, tmp_path: Path
 ) -> None:
-    summary = scan(fleet[0], tmp_path, executors.local(2))
+    summary = scan(fleet[0], tmp_path, run.local(2))
     assert (summary.read, summary.errors) == (COUNT, 0)
     pd.testing.assert_frame_equal(table(tmp_path), table(whole))
 
@@ -356,7 +356,7 @@ def test_dask_with_a_killed_worker_gives_the_same(tmp_path: Path) -> None:
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
     ) as cluster:
         killer = _KillOne(cluster)
-        with executors.dask(cluster.scheduler_address) as (make, workers):
+        with run.dask(cluster.scheduler_address) as (make, workers):
             assert workers == 2
             summary = scan(tmp_path / "jobs", tmp_path / "out", make, tally=killer)
     assert killer.killed

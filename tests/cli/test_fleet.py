@@ -50,7 +50,7 @@ def test_names_of_any_bytes_and_damage_are_told_on_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two folders of one name, one that is no UTF-8, a long one; then a part is cut."""
-    monkeypatch.setattr("diagnose.batch.executors.local", lambda _: Inline)
+    monkeypatch.setattr("diagnose.batch.run.local", lambda _: Inline)
     names = [b"a/j", b"b/j", b"b/x\xff", b"b/" + b"n" * 253]
     for rank, name in enumerate(names):
         folder = tmp_path / os.fsdecode(name)

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.collect import lacking, logs, owners
+from diagnose.collect import logs, owners
 from diagnose.collect.children import Unavailable
 from diagnose.collect.logs import Output, outputs, tail
 from diagnose.collect.model import Probe, Process
+from diagnose.collect.node import lacking
 from diagnose.collect.sink import Sink
 from diagnose.redact.redactor import Redactor
 from tests.collect.machines import Machine
@@ -146,8 +147,8 @@ def test_what_is_lacking_is_a_line_of_its_own() -> None:
     missing = "py-spy is not installed: pip install py-spy"
     bare = [probe(f"rank-{n}/stack-1", missing) for n in range(4)]
     piped = [probe(f"rank-{n}/output", "it prints into a pipe") for n in range(4)]
-    assert lacking.lines([*bare, *piped, probe("gpus", "no nvidia-smi")]) == [
+    assert lacking([*bare, *piped, probe("gpus", "no nvidia-smi")]) == [
         f"no stacks of 4 processes: {missing}",
         "no log of the job: it prints into a pipe; give its log beside this bundle",
     ]
-    assert lacking.lines([probe("rank-0/stack-1"), *piped, probe("output-1")]) == []
+    assert lacking([probe("rank-0/stack-1"), *piped, probe("output-1")]) == []

@@ -19,7 +19,7 @@ from report.test_secrets_in_outputs import KINDS, unseen
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 
-from diagnose.serve import protocol, run
+from diagnose.serve import run
 from diagnose.serve.security import is_from_here, is_own
 
 from .running import API, LOG, TEXT, Running, running
@@ -237,7 +237,7 @@ def _raw(server: Running) -> socket.socket:
 def test_headers_that_never_end_are_cut_off(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "HEADER_SECONDS", 0.3)
+    monkeypatch.setattr(run, "HEADER_SECONDS", 0.3)
     with _raw(server) as slow:
         slow.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n")
         time.sleep(0.15)
@@ -395,23 +395,21 @@ def test_an_upload_that_breaks_off_leaves_nothing(server: Running, tmp_path: Pat
 
 def test_who_does_not_read_the_answer_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the calls of asyncio: what the kernel keeps of an answer is another thing everywhere."""
-    monkeypatch.setattr(protocol, "REPLY_IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(run, "REPLY_IDLE_SECONDS", 0.05)
     server = run.server_of(Starlette())
     server.config.load()
 
-    async def connected(pause: Callable[[protocol.Deadlines], None]) -> bool:
+    async def connected(pause: Callable[[run.Deadlines], None]) -> bool:
         transport = Mock(asyncio.Transport)
         transport.get_extra_info.return_value = None
-        made = protocol.Deadlines(
-            server.config, server.server_state, {}, asyncio.get_running_loop()
-        )
+        made = run.Deadlines(server.config, server.server_state, {}, asyncio.get_running_loop())
         made.connection_made(transport)
         pause(made)
         await asyncio.sleep(0.2)
         made.connection_lost(None)
         return not transport.abort.called
 
-    def read(made: protocol.Deadlines) -> None:
+    def read(made: run.Deadlines) -> None:
         made.pause_writing()
         made.resume_writing()
 
