@@ -9,7 +9,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ class Database:
             self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
             self._check(columns)
             self._db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # before the first table
-            self._db.execute("PRAGMA journal_mode = WAL")
+            self._journal("WAL")
             self._db.execute("PRAGMA synchronous = NORMAL")  # whole also after a power cut
             self._db.execute("PRAGMA secure_delete = ON")  # what was deleted is gone
             self._db.execute("PRAGMA foreign_keys = ON")
@@ -50,6 +50,11 @@ class Database:
             for (problem,) in self._db.execute(f"PRAGMA quick_check({table})"):
                 if problem != "ok":
                     raise sqlite3.DatabaseError(problem)
+
+    def _journal(self, mode: str) -> None:
+        """Some network file systems have no memory that is shared, which WAL needs."""
+        with suppress(sqlite3.OperationalError):
+            self._db.execute(f"PRAGMA journal_mode = {mode}")
 
     @contextmanager
     def usable(self) -> Iterator[None]:
@@ -85,8 +90,9 @@ class Database:
         self.rows("PRAGMA incremental_vacuum")
 
     def close(self) -> None:
-        """Close the file; the write-ahead log is merged into it."""
+        """Close the file, with the write-ahead log merged into it: who may only read it can."""
         with self._lock:
+            self._journal("DELETE")
             self._db.close()
 
 

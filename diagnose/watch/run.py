@@ -19,8 +19,7 @@ from diagnose.text.ranks import plural
 from diagnose.text.times import duration
 from diagnose.watch import alert as alerts
 from diagnose.watch.alert import Alert, Kind, Standing
-from diagnose.watch.find import logs
-from diagnose.watch.follow import Follow, Stream
+from diagnose.watch.follow import Follow, Stream, logs
 from diagnose.watch.hook import LIMIT_S, Hook
 from diagnose.watch.metrics import MAX_RANKS, Metrics, View
 from diagnose.watch.notice import Reader, Who, name, ranks, who_of

@@ -83,6 +83,11 @@ def test_a_job_is_held_once(folder: Path) -> None:
     assert described(folder)["complete"] is True
 
 
+def test_who_may_only_read_needs_no_log_beside_the_file(folder: Path) -> None:
+    assert [path.name for path in folder.iterdir() if path.name != ".lock"] == [RESULTS]
+    assert (folder / RESULTS).read_bytes()[18:20] == b"\1\1"  # no WAL (sqlite.org/fileformat2)
+
+
 def test_a_scan_without_a_job_leaves_no_folder_that_it_made(tmp_path: Path) -> None:
     new = tmp_path / "new"
     with open_results(new, resume=False) as results:

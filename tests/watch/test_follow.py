@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from diagnose.watch import follow as following
 from diagnose.watch import wake as waking
-from diagnose.watch.find import logs
-from diagnose.watch.follow import Follow
+from diagnose.watch.follow import Follow, logs
 from diagnose.watch.wake import Stop, Wake
 
 
