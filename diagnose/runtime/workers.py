@@ -26,12 +26,12 @@ from functools import partial
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Literal, TypeVar
 
 from diagnose import process
 from diagnose.errors import InputError
+from diagnose.runtime.memory import Relief
 from diagnose.runtime.process import die_with_parent
 
 T = TypeVar("T")
@@ -225,6 +225,7 @@ class Worker:
             connection = self.start()
             deadline = time.monotonic() + seconds
             connection.send_bytes(pickle.dumps(call))
+            relief = Relief((self._process and self._process.pid) or 0)
             while True:
                 if connection.poll(_TICK):
                     kind, value = loads(connection.recv_bytes(_MOST))
@@ -232,6 +233,7 @@ class Worker:
                         on_news(value)
                         continue
                     break
+                relief.look()
                 if stop():
                     raise Stopped
                 if time.monotonic() > deadline:
@@ -387,38 +389,6 @@ def set_environment() -> None:
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     # Where this process was killed, Python tidies up after it, with a warning nobody needs.
     os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
-
-
-@contextmanager
-def memory_bound(limit: int) -> Iterator[None]:
-    """Let this process hold `limit` bytes of memory and no more, on Linux; 0 is no bound.
-
-    What asks for more gets a MemoryError.
-    """
-    held = _held() if limit else None
-    if held is None:
-        yield
-        return
-    import resource  # noqa: PLC0415  not on every system
-
-    resident, reserved = held
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    # Far more is reserved than used: only what may come on top is known.
-    resource.setrlimit(resource.RLIMIT_DATA, (reserved + max(0, limit - resident), hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
-
-
-def _held() -> tuple[int, int] | None:
-    """Bytes of memory this process uses, and of data it has reserved (proc(5), statm)."""
-    try:
-        fields = Path("/proc/self/statm").read_text().split()
-    except OSError:
-        return None
-    page = os.sysconf("SC_PAGE_SIZE")
-    return int(fields[1]) * page, int(fields[5]) * page
 
 
 @contextmanager

@@ -10,10 +10,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from diagnose.workers import Relief
 
-from diagnose.serve import crew
-from diagnose.serve.task import Failed, Task, send
+from diagnose.runtime.memory import Relief
+from diagnose.runtime.workers import Worker, dumps
 
 # All of its memory is numbers, and the `with` is so far below that its place is one, too.
 FULL = """\
@@ -32,25 +31,24 @@ except MemoryError:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has such a bound")
-def test_a_worker_that_hangs_at_its_bound_gets_through(tmp_path: Any) -> None:
+def test_a_worker_that_hangs_at_its_bound_gets_through() -> None:
     ours, theirs = Pipe()
     with subprocess.Popen([sys.executable, "-c", FULL], stdout=subprocess.PIPE) as full:
 
         def told() -> None:
             assert full.stdout is not None
-            send(theirs, Failed(full.stdout.read().decode().strip()))
+            theirs.send_bytes(dumps("result", full.stdout.read().decode().strip()))
 
         thread = threading.Thread(target=told)
         thread.start()
-        worker = crew.Worker(cast(Any, None))
+        worker = Worker()
         process = SimpleNamespace(
             pid=full.pid, is_alive=lambda: True, kill=full.kill, join=lambda _: full.wait()
         )
         worker._process, worker._connection = cast(Any, process), ours
-        task = Task(str(tmp_path), "text", ())
-        result = worker.run(task, 60, lambda _: None, lambda: False)
+        result = worker.run(int, 60)
         thread.join()
-    assert result == Failed("MemoryError")
+    assert result == "MemoryError"
 
 
 def test_a_process_without_a_bound_or_that_ended_is_left_alone() -> None:
