@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn
@@ -23,21 +23,8 @@ LINE_SECONDS = 15.0
 _VERDICTS = ("hung", "failed", "unknown", "healthy", "running")
 
 
-class Progress(Protocol):
-    """What a scan tells of itself."""
-
-    def start(self, todo: Collection[JobRef], unchanged: int) -> None:
-        """The jobs that will be read, and how many need not."""
-
-    def done(self, result: Result) -> None:
-        """One job has its row."""
-
-    def end(self, summary: Summary) -> None:
-        """The scan is over, also by an error or an interrupt."""
-
-
 class Tally:
-    """Counts what is done; on its own a Progress that prints nothing."""
+    """What a scan tells of itself, counted; on its own it prints nothing."""
 
     def __init__(self) -> None:
         self.total = self.jobs = self.bytes = self.total_bytes = self.errors = self.unchanged = 0
@@ -46,13 +33,13 @@ class Tally:
         self.began = time.monotonic()
 
     def start(self, todo: Collection[JobRef], unchanged: int) -> None:
-        """See Progress."""
+        """The jobs that will be read, and how many need not."""
         self.total, self.unchanged = len(todo), unchanged
         self.total_bytes = sum(ref.size for ref in todo)
         self.began = time.monotonic()
 
     def done(self, result: Result) -> None:
-        """See Progress."""
+        """One job has its row."""
         self.jobs += 1
         self.bytes += result.row.get("size") or 0
         verdict, wrong = result.row.get("verdict"), result.row.get("error") is not None
@@ -61,7 +48,7 @@ class Tally:
         self.verdicts[verdict or ""] += 1
 
     def end(self, summary: Summary) -> None:
-        """See Progress."""
+        """The scan is over, also by an error or an interrupt."""
 
     @property
     def seconds(self) -> float:
@@ -97,19 +84,19 @@ class Lines(Tally):
         self.printed_at = time.monotonic()
 
     def start(self, todo: Collection[JobRef], unchanged: int) -> None:
-        """See Progress."""
+        """See Tally."""
         super().start(todo, unchanged)
         before = f", {unchanged} unchanged" if unchanged else ""
         self._say(f"scan: {counted(self.total, 'job')}, {self.total_bytes / 2**20:.1f} MiB{before}")
 
     def done(self, result: Result) -> None:
-        """See Progress."""
+        """See Tally."""
         super().done(result)
         if time.monotonic() - self.printed_at >= LINE_SECONDS:
             self._say(f"scan: {self.jobs}/{counted(self.total, 'job')} · {self.text()}")
 
     def end(self, summary: Summary) -> None:
-        """See Progress."""
+        """See Tally."""
         self._say(_last(self, summary))
 
     def _say(self, line: str) -> None:
@@ -134,19 +121,19 @@ class Live(Tally):
         self.drawn = 0.0
 
     def start(self, todo: Collection[JobRef], unchanged: int) -> None:
-        """See Progress."""
+        """See Tally."""
         super().start(todo, unchanged)
         self.bar.start()
         self._draw()
 
     def done(self, result: Result) -> None:
-        """See Progress."""
+        """See Tally."""
         super().done(result)
         if time.monotonic() - self.drawn > 0.2:
             self._draw()
 
     def end(self, summary: Summary) -> None:
-        """See Progress."""
+        """See Tally."""
         self.bar.stop()
         self.console.print(_last(self, summary), markup=False, highlight=False)
 
@@ -156,7 +143,7 @@ class Live(Tally):
         self.bar.refresh()
 
 
-def progress(stream: TextIO) -> Progress:
+def progress(stream: TextIO) -> Tally:
     """What fits the stream: a bar on a terminal, lines elsewhere."""
     return (
         Live(Console(file=stream, width=width(), height=25)) if stream.isatty() else Lines(stream)

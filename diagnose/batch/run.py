@@ -21,7 +21,7 @@ from types import FrameType
 from typing import Any
 
 from diagnose.batch.jobs import JobRef
-from diagnose.batch.progress import Progress
+from diagnose.batch.progress import Tally
 from diagnose.batch.results import Results
 from diagnose.batch.row import error_row
 from diagnose.batch.work import Options, Result, diagnose_one
@@ -135,7 +135,7 @@ class _Scan:
     results: Results
     options: Options
     catalog: str
-    progress: Progress
+    progress: Tally
     ahead: int
     todo: deque[JobRef] = field(default_factory=deque)
     out: dict[Future[Result], JobRef] = field(default_factory=dict)
@@ -185,7 +185,7 @@ def scan(
     *,
     workers: int,
     options: Options,
-    progress: Progress,
+    progress: Tally,
 ) -> Summary:
     """Diagnose all jobs that the results do not hold yet; each is in them exactly once.
 
