@@ -41,7 +41,14 @@ def command(wheel: Path) -> Path:
 def test_the_wheel_holds_package_and_catalog_and_nothing_else(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     patterns = ROOT / "patterns"
-    shipped = {n.removeprefix("diagnose/patterns/") for n in names if n.endswith(".yaml")}
+    prefixes = {
+        p.relative_to(ROOT).as_posix() for p in (ROOT / "diagnose/formats").glob("*/*.yaml")
+    }
+    assert len(prefixes) > 9
+    assert prefixes | {"diagnose/formats/prefixes.json"} <= names
+    shipped = {
+        n.removeprefix("diagnose/patterns/") for n in names - prefixes if n.endswith(".yaml")
+    }
     assert shipped == {p.relative_to(patterns).as_posix() for p in patterns.rglob("*.yaml")}
     modules = {p.relative_to(ROOT).as_posix() for p in (ROOT / "diagnose").rglob("*.py")}
     assert modules | {"diagnose/py.typed"} <= names

@@ -224,7 +224,7 @@ LIMIT = 4 << 20  # bytes of the sources that are looked at
 _MOST_BEGINNINGS = 64  # times that first words are said
 _SHORTEST = 12  # characters
 _LETTERS = expression(r"[^\W\d_]{3,}\W+[^\W\d_]{2,}|[^\W\d_]{8,}")  # two words, or a long one
-_PROCESS = expression(rb":\d++:\d++ ")  # of another run another one
+_PROCESS = expression(rb":\d++:\d++ ?+")  # of another run another one
 
 
 class Beginning(NamedTuple):

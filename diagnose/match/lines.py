@@ -14,6 +14,7 @@ from itertools import count, islice
 from typing import Any, NamedTuple, Protocol
 
 from diagnose.catalog.entries import Meant
+from diagnose.formats import table
 from diagnose.ingest.source import Chunk
 from diagnose.lazy import expression
 from diagnose.parse.prefix import Prefix, peel
@@ -215,16 +216,10 @@ def plain_lines(raws: Iterable[Raw], matched: Iterable[Line] = ()) -> Iterator[L
 
 _REACH = 600  # bytes of a line that are looked at
 
-# Launcher and rank tags, pods, containers, hosts.
-# A time of day looks like NCCL's host:pid:tid, but would make every second an author.
-# Possessive, and first of all no word that a blank follows: most lines have no tag and fail there.
-_TAG = (
-    rb"(?:(?![\w.-]++ )(?:\[\d++,\d++\]<\w++>:|\[[A-Za-z_]*+\d++\]:?+(?:<\w++>:)?| *+\d++: "
-    rb"|\([\w ,=]*pid=[^)]*+\)|(?!\d\d?:)[\w.-]++:\d++:\d++ |[\w-]++: (?=\[)|\[pod/[^\] ]++\] "
-    rb"|(?!(?i:step|iter|epoch|batch|update)[a-z]*+[\W_]*+\d)[A-Za-z][A-Za-z_.-]*+\d[\w.-]*+: )"
-    rb"|[\w.-]++ *+\| )"
+# First of all no word that a blank follows: most lines have no tag and fail there.
+_TAGS = expression(
+    rb"(?:(?:(?![\w.-]++ )(?:%b)|[\w.-]++ *+\| )){0,16}" % table.prefixes().tags.encode()
 )
-_TAGS = expression(rb"(?:%b){0,16}" % _TAG)
 # What a logger says of itself: `[rank 3]`, `"rank": 3`, and host and device between tabs.
 _RANK = expression(rb"\b[Rr]ank\W{0,4}\d++|\t[\w.-]++:\d++\t")
 # The process or thread in front of glog's place: I0925 21:44:11.393842 139000004532 train.py:214].
@@ -255,7 +250,8 @@ def authors_of(lines: Iterable[bytes]) -> set[bytes]:
 def _places(line: bytes, begin: int) -> Sequence[tuple[int, int]]:
     tags = _TAGS.match(line, begin)
     start = tags.end() if tags else begin
-    found = ((0, start - begin),) if start > begin else ()
+    end = begin + len(line[begin:start].rstrip(b" "))
+    found = ((0, end - begin),) if end > begin else ()
     if glog := _GLOG.match(line, start):
         return (*found, (glog.start(1) - begin, glog.end(1) - begin))
     newline = line.find(b"\n", start)

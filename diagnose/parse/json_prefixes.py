@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from diagnose.lazy import expression
-from diagnose.parse.stamps import ISO_DATE, ISO_TIME, ISO_ZONE, iso_day, keep, stamp
+from diagnose.parse.stamps import ISO_DATE, ISO_TIME, ISO_ZONE, iso_day, keep, refusals, stamp
 from diagnose.parse.tracebacks import TRACEBACK
 from diagnose.parse.who import SYSLOG_LEVELS, Prefix, Stamp, level
 
@@ -44,6 +44,7 @@ def json_line(line: str, prefix: Prefix) -> str | None:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
+        refusals.count += 1  # a number with a leading zero is none
         return None
     if not isinstance(record, dict):
         return None

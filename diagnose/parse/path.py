@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from diagnose.lazy import expression
-from diagnose.parse.launcher_prefixes import names_node, node_like
+from diagnose.parse.machines import names_node, node_like
 from diagnose.parse.who import Prefix
 
 _LENGTH = 4096
@@ -44,11 +44,6 @@ _HOST_FOLDER = expression(
 # `dmesg-node-b.txt`: what a machine's own log is called, and behind it the machine.
 _OWN_LOG = expression(r"(?i)(?:dmesg|syslog|messages|journal(?:ctl)?|kern(?:el)?|nvidia-smi)[_.\-]")
 _LETTERED = expression(r"(?i)(?:node|host)-[a-z]\Z")
-# `logs/rank_3.log:12:` of grep; its lines of context have dashes.
-_GREPPED = expression(
-    r"((?:[\w.+@=%\-]{0,120}/){0,16}[\w.+@=%\-]{1,120}?\.(?:log|out|err|txt|stdout|stderr)(?:\.\d{1,3})?)"
-    r"(?::(?:\d{1,9}:)?|-\d{1,9}-)"
-)
 # Ranks of something smaller than the job; any other word before "rank" belongs to a longer name.
 _PARTIAL = frozenset(
     {"tp", "pp", "dp", "cp", "ep", "mp", "sp", "group", "pg", "data", "pipe", "model"}
@@ -175,12 +170,9 @@ def _file_host(stem: str, hints: PathHints) -> None:
             return
 
 
-def grepped(line: str, at: int, prefix: Prefix) -> int:
-    """The name of a file that `grep` puts before each line, where it tells who wrote the file."""
-    found = _GREPPED.match(line, at) if not prefix.names else None
-    if found is None:
-        return -1
-    hints = read_path(found[1])
+def wrote(path: str, prefix: Prefix) -> bool:
+    """Whether the name of a file tells who wrote it, with which `prefix` is then filled."""
+    hints = read_path(path)
     known = {
         name: value
         for name in ("rank", "local_rank", "task", "host", "pid")
@@ -188,6 +180,4 @@ def grepped(line: str, at: int, prefix: Prefix) -> int:
     }
     for name, value in known.items():
         setattr(prefix, name, value)
-    if known:
-        prefix.names.append("grep")
-    return found.end() if known else -1
+    return bool(known)

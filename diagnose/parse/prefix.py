@@ -1,91 +1,222 @@
 """Who wrote a line and when: peels the known prefixes off its front.
 
 Prefixes stack, outside in: `<CRI time> stderr F [default3]:[rank11]:[E820 10:00:00.1 a.cpp:1] …`.
-`peel` looks at the first character (or the second, behind a bracket) to choose the few families
+They are rows of `formats/prefixes/*.yaml`, each an expression whose groups are named as what they
+fill. `peel` looks at the first character (or the second, behind a bracket) to choose the few rows
 that can start so, and repeats behind each prefix found. Every number keeps its kind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from functools import cache
+from typing import Any
 
-from diagnose.parse.dated_prefixes import bare_date, bracket_date, bracket_time, named_date
+from diagnose.formats import table
+from diagnose.lazy import expression
 from diagnose.parse.json_prefixes import json_line
-from diagnose.parse.launcher_prefixes import (
-    TAG_INITIALS,
-    accelerate,
-    braces,
-    compose,
-    composer,
-    device,
-    elapsed,
-    host_pid,
-    host_tag,
-    hydra,
-    kaggle,
-    kubectl,
-    label,
-    mpi,
-    mpi_xml,
-    pdsh,
-    rank_tag,
-    ray,
-    repeated,
-    stern,
-)
-from diagnose.parse.logging_prefixes import (
-    bracket_level,
-    determined,
-    hugectr,
-    level_first,
-    logfmt,
-    nemo,
-    plog,
-)
-from diagnose.parse.nccl_prefix import nccl
-from diagnose.parse.path import grepped
-from diagnose.parse.stamps import MONTHS, WEEKDAYS
-from diagnose.parse.system_prefixes import (
-    bracket_boot,
-    bracket_named,
-    facility,
-    kmsg,
-    month_first,
-    priority,
-    unix_time,
-    weekday_first,
-)
-from diagnose.parse.torch_prefixes import c10, glog, in_group, rank, role
-from diagnose.parse.who import Family, Prefix, Stamp
+from diagnose.parse.machines import node_like
+from diagnose.parse.path import wrote
+from diagnose.parse.stamps import NO_TIME, keep, refusals, time_reader
+from diagnose.parse.who import NAMES, SYSLOG_LEVELS, Prefix, Stamp
 
-__all__ = ["Prefix", "Stamp", "peel"]
+__all__ = ["Prefix", "Row", "Stamp", "glued_rank", "peel", "peel_steps", "place_in_group"]
 
 _LAYERS = 12  # prefixes stacked on one line; more is a hostile line
-# What follows these is the message, whatever it looks like.
-_INNERMOST = frozenset({"c10", "glog", "nccl", "dmesg", "kmsg"})
+_REACH = 500  # characters within which what a row `holds` must follow; build paths can be long
+_MAX_PID = 4_194_304  # Linux' limit: a larger number in this place is a thread id
+_MAX_PRIORITY = 191  # of syslog: facility 23, level 7
+_PARTS = 6  # of one prefix: its beginning, and columns
+# What may stand left of a launcher's label: another's column, a collector's time. Anything else
+# means that we are inside of what a process wrote, and behind the innermost is its message.
+FIRST, OUTER, HOST, LAUNCHER, LOGGER, INNERMOST = range(6)
+_DEPTHS = {
+    "first": FIRST, "outer": OUTER, "host": HOST, "launcher": LAUNCHER, "innermost": INNERMOST,
+}  # fmt: skip
 
-# By the character behind "[".
-_BRACKETS: dict[str, tuple[Family, ...]] = {
-    **dict.fromkeys(
-        "0123456789", (determined, bracket_date, mpi, hydra, bracket_boot, bracket_time, host_tag)
-    ),
-    " ": (bracket_boot, bracket_level),
-    "+": (elapsed,),
-    "r": (rank, rank_tag, role, host_pid, host_tag),
-    "R": (accelerate, rank_tag, role),
-    **dict.fromkeys("gGlL", (rank_tag, device, role, mpi, host_pid, host_tag, named_date)),
-    "p": (kubectl, mpi, role, host_pid, host_tag),
-    "N": (plog, bracket_level, nemo, bracket_named, device, role),
-    **dict.fromkeys("DEIC", (c10, plog, bracket_level, bracket_named, device, role)),
-    **dict.fromkeys("FWTS", (c10, plog, bracket_level, bracket_named, role)),
-    **dict.fromkeys("JMAO", (bracket_named, role, named_date)),
-    "V": (c10, role),
-    "H": (hugectr, role, mpi, host_pid),
+_IN_GROUP = expression(r"\[(?:Rank|PG [^\[\]\n]{1,256}? Rank) (\d{1,7})\]")
+# Ray's, of a line that several processes printed.
+_REPEATED = expression(
+    r" \[repeated (\d{1,9})x across (?:cluster|all nodes)\](?: \(Ray [^\n]{0,400})?\s{0,8}\Z"
+)
+_INSIDE = (OUTER, LOGGER, INNERMOST)
+_MAY_FOLLOW = (*[(*_INSIDE, HOST, LAUNCHER)] * 3, *[_INSIDE] * 3)  # what may stand behind which
+# A tag in front of a logger's line that another process's bar stands before.
+_GLUED_RANK = expression(r"[^\s:]\[rank(\d{1,7})\]:(?=\[[FEWIV][ \d])")
+
+_Found = re.Match[str]
+_Put = Callable[[Prefix, str], None]
+
+
+def _number(name: str) -> _Put:
+    return lambda prefix, text: setattr(prefix, name, int(text))
+
+
+def _text(name: str) -> _Put:
+    return lambda prefix, text: setattr(prefix, name, text)
+
+
+def _pid(prefix: Prefix, text: str) -> None:
+    if (number := int(text)) <= _MAX_PID:
+        prefix.pid = number
+
+
+def _level(prefix: Prefix, text: str) -> None:
+    prefix.level = NAMES.get(text.upper()) or prefix.level
+
+
+def _priority(prefix: Prefix, text: str) -> None:
+    prefix.level = SYSLOG_LEVELS[int(text) & 7]
+
+
+def _pod(prefix: Prefix, text: str) -> None:
+    """A pod, where no machine is known: ranks share the host that a logger prints."""
+    if not prefix.host:
+        prefix.host, prefix.pod = text, True
+
+
+def _other_host(prefix: Prefix, text: str) -> None:
+    prefix.host = prefix.host or text
+
+
+_PUTS: Mapping[str, _Put] = {
+    **{name: _number(name) for name in ("rank", "local_rank", "group_rank", "task", "dev")},
+    **{name: _text(name) for name in ("host", "origin", "actor", "stream")},
+    "pid": _pid, "pod": _pod, "level": _level, "priority": _priority,
+}  # fmt: skip
+
+
+def _machine(found: _Found, hosts: Collection[str]) -> bool:
+    return found["host"] in hosts or node_like(found["host"])
+
+
+def _urgency(found: _Found, _hosts: Collection[str]) -> bool:
+    """Whether the number before a syslog message can be one."""
+    possible = int(found["priority"]) <= _MAX_PRIORITY
+    refusals.count += not possible
+    return possible
+
+
+_CHECKS: Mapping[str, Callable[[_Found, Collection[str]], bool]] = {
+    "machine": _machine, "priority": _urgency,
+}  # fmt: skip
+_HOOKS: Mapping[str, Callable[[_Found, Prefix], bool]] = {
+    "path": lambda found, prefix: wrote(found["path"], prefix),
 }
-_OTHER_BRACKETS: tuple[Family, ...] = (role, mpi, host_pid, host_tag, named_date)
-_NUMBERS: tuple[Family, ...] = (bare_date, label, unix_time, kmsg, kaggle, nccl)
-_LEVEL_INITIALS = frozenset("DIWECFNTS")
-_GLOG_INITIALS = frozenset("DIWEFV")
+
+
+class Row:
+    """One way to write a prefix, or what stands behind its beginning."""
+
+    def __init__(self, row: Mapping[str, Any]) -> None:
+        self.pattern: str = row["match"]
+        groups = re.findall(r"\(\?P<(\w+)>", self.pattern)
+        self.match: Callable[[str, int], _Found | None] = self._first_match
+        self.depth = _DEPTHS[row["layer"]] if "layer" in row else LOGGER
+        self.decode: str = row.get("decode", "")
+        self.peeks: bool = row.get("peeks", False)
+        self._name: str | None = row.get("name")
+        self._tail = "tail" in row
+        self._then: str | None = row.get("then")
+        self._stays: bool = row.get("stays", False)
+        self._holds: str = row.get("holds", "")
+        self._check = _CHECKS[row["check"]] if "check" in row else None
+        self._hook = _HOOKS[row["hook"]] if "hook" in row else None
+        self._unless_known: str | None = row.get("unless_known")
+        self._time = time_reader(groups)
+        self.timeless = self._time is None and self._then is None
+        self._unread = "unread" in groups
+        puts = {**_PUTS, "host": _other_host} if row.get("yields") == "host" else _PUTS
+        kinds = [(group, group.partition("__")[0]) for group in groups]
+        self._puts = [(group, puts[kind]) for group, kind in kinds if kind in puts]
+
+    def _first_match(self, line: str, at: int) -> _Found | None:
+        """Compiled when it is first used: that takes longer than most uses."""
+        match, holds = re.compile(self.pattern).match, self._holds
+        if holds:
+            self.match = lambda line, at: (
+                match(line, at) if line.find(holds, at, at + _REACH) >= 0 else None
+            )
+        else:
+            self.match = match
+        return self.match(line, at)
+
+    def take(self, line: str, at: int, prefix: Prefix, hosts: Collection[str] = ()) -> int:
+        """The position behind this prefix, with which `prefix` is filled.
+
+        At `at` where it is part of the message; -1, and nothing filled, if it is not there.
+        """
+        found = self.match(line, at)
+        return -1 if found is None else self.taken(found, prefix, hosts)
+
+    def taken(self, found: _Found, prefix: Prefix, hosts: Collection[str] = ()) -> int:
+        """The same of what was found."""
+        if self._unless_known is not None and getattr(prefix, self._unless_known) is not None:
+            return -1
+        printed = self._accepted(found, hosts)
+        if printed is None or not (self._hook is None or self._hook(found, prefix)):
+            return -1
+        if self._then is None:
+            self._fill(prefix, found, printed)
+            return found.start() if self._stays else found.end()
+        then: str | None = self._then
+        end = found.end()
+        parts = [(self, found, printed)]
+        while then is not None and len(parts) < _PARTS:
+            for row in _tables()[1][then]:
+                tail = row.match(found.string, end)
+                printed = tail and row._accepted(tail, ())
+                if tail is not None and printed is not None:
+                    parts.append((row, tail, printed))
+                    end, then = tail.end(), row._then
+                    break
+            else:
+                return -1
+        for row, match, printed in parts:
+            row._fill(prefix, match, printed)
+        return end
+
+    def _accepted(self, found: _Found, hosts: Collection[str]) -> Stamp | None:
+        """The time that was found; None where its numbers are none, or a word no machine."""
+        if self._check is not None and not self._check(found, hosts):
+            return None
+        return NO_TIME if self._time is None else self._time(found)
+
+    def _fill(self, prefix: Prefix, found: _Found, printed: Stamp) -> None:
+        if printed is not NO_TIME:
+            keep(prefix, printed)
+        for group, put in self._puts:
+            text = found[group]
+            if text is not None:
+                put(prefix, text)
+        if self._name is not None and not self._stays:
+            prefix.names[len(prefix.names) - self._tail :] = [self._name]
+
+    def unread(self, line: str, at: int) -> tuple[int, int]:
+        """Where in such a prefix the digits are that tell nothing; at its start without any."""
+        found = self.match(line, at) if self._unread else None
+        return found.span("unread") if found and found["unread"] else (at, at)
+
+
+Steps = list[tuple[Row, int]]  # who took what up to where
+
+
+@cache
+def _tables() -> tuple[dict[str, list[Row]], dict[str, list[Row]]]:
+    """The rows by the characters that they may start with, and the tails by their names."""
+    by_start: dict[str, list[Row]] = defaultdict(list)
+    tails: dict[str, list[Row]] = defaultdict(list)
+    for row in table.prefixes().rows:
+        one = Row(row)
+        if "tail" in row:
+            tails[row["tail"]].append(one)
+            continue
+        firsts, seconds = row["starts"]
+        for start in (*firsts.replace("[", ""), *map("[".__add__, seconds)):
+            by_start[start].append(one)
+    return by_start, tails
 
 
 def peel(line: str, hosts: Collection[str] = ()) -> Prefix:
@@ -96,100 +227,78 @@ def peel(line: str, hosts: Collection[str] = ()) -> Prefix:
     not look like a machine's. `message` is what remains, unchanged; decoded for JSON and XML
     records, and without Ray's "[repeated …]" at the end.
     """
-    prefix = Prefix(message=line)
-    at = 0
-    for _ in range(_LAYERS):
-        if at >= len(line):
+    return peel_steps(line, hosts)[0]
+
+
+def peel_steps(line: str, hosts: Collection[str] = ()) -> tuple[Prefix, Steps]:
+    """The same, and which rows took what of the line, or of what was decoded."""
+    prefix, at, depth, decode = Prefix(message=line), 0, FIRST, ""
+    steps: Steps = []
+    by_start = _tables()[0]
+    while len(steps) < _LAYERS and at < len(line) and depth != INNERMOST:
+        for row in by_start.get(_start(line, at), ()):
+            found = row.match(line, at)
+            if found is None or (prefix.names and row.depth not in _MAY_FOLLOW[depth]):
+                continue
+            if row.decode == "json":
+                message = json_line(line[at:], prefix)
+                if message is None:
+                    continue
+                line, at, end = message, -1, 0
+            else:
+                end = row.taken(found, prefix, hosts)
+            if end >= 0:
+                break
+        else:
             break
-        first = line[at]
-        if first == "{" and (message := json_line(line[at:], prefix)) is not None:
-            line, at = message, 0
-            continue
-        end = _one(line, at, first, prefix, hosts)
         if end <= at:
             break
-        at = end
-        if prefix.names[-1] in _INNERMOST:
-            break
-    if at or prefix.names:
-        prefix.message = line[at:]
-        if "mpi-xml" in prefix.names:
-            prefix.message = _xml_text(prefix)
-    if prefix.message.startswith(("[Rank ", "[PG ")):
-        prefix.group_rank = in_group(prefix.message)
+        steps.append((row, end))
+        at, depth, decode = end, max(depth, row.depth), row.decode or decode
+    if steps:
+        prefix.message = line[at:] if decode != "xml" else _xml_text(line[at:], prefix.stream)
+    if prefix.message.startswith(("[Rank ", "[PG ")) and (place := place_in_group(prefix.message)):
+        prefix.group_rank = int(prefix.message[slice(*place)])
     if "] " in prefix.message[-200:] or prefix.message.endswith("]"):
         prefix.message, prefix.repeated = repeated(prefix.message)
-    return prefix
+    return prefix, steps
 
 
-def _one(line: str, at: int, first: str, prefix: Prefix, hosts: Collection[str]) -> int:
-    """The position behind the one prefix at `at`; not behind `at` if there is none."""
-    if first == "[":
-        for family in _BRACKETS.get(line[at + 1 : at + 2], _OTHER_BRACKETS):
-            end = family(line, at, prefix)
-            if end >= 0:
-                return end
-        return -1
-    if first == "(":
-        return max(ray(line, at, prefix), rank_tag(line, at, prefix))
-    if first == "{":
-        return braces(line, at, prefix)
-    if first == " ":
-        return _spaces(line, at, prefix)
-    if first == "<":
-        families = (priority, mpi_xml, determined, rank_tag)
-        return max(family(line, at, prefix) for family in families)
-    if first.isdigit():
-        for family in _NUMBERS:
-            end = family(line, at, prefix)
-            if end >= 0:
-                return end
-        return max(pdsh(line, at, prefix, hosts), grepped(line, at, prefix))
-    if first.isalpha():
-        return _word(line, at, first, prefix, hosts)
-    return max(nccl(line, at, prefix), grepped(line, at, prefix)) if first in "./" else -1
+def _start(line: str, at: int) -> str:
+    """The character there, and the one behind it where it is a bracket."""
+    first = line[at]
+    if first != "[":
+        return first if first <= "~" else table.OTHER
+    second = line[at + 1 : at + 2]
+    return first + (second if second <= "~" else table.OTHER)
 
 
-def _word(line: str, at: int, first: str, prefix: Prefix, hosts: Collection[str]) -> int:
-    end = -1
-    if first in _GLOG_INITIALS and line[at + 1 : at + 5].isdigit():
-        end = glog(line, at, prefix)
-    elif first in _LEVEL_INITIALS:
-        end = level_first(line, at, prefix)
-    if end < 0 and line.startswith(" ", at + 3):
-        head = line[at : at + 3]
-        if head in MONTHS:
-            end = month_first(line, at, prefix)
-        elif head in WEEKDAYS:
-            end = weekday_first(line, at, prefix)
-    if end < 0 and first in TAG_INITIALS:
-        end = max(rank_tag(line, at, prefix), composer(line, at, prefix))
-    if end < 0:
-        end = nccl(line, at, prefix)
-    if end < 0:
-        end = pdsh(line, at, prefix, hosts)
-    if end < 0 and first == "P":
-        end = label(line, at, prefix)
-    if end < 0 and not prefix.names:
-        end = grepped(line, at, prefix)
-        if end < 0 and first.islower():
-            families = (facility, stern, compose, logfmt)
-            end = max(family(line, at, prefix) for family in families)
-    return end
-
-
-def _spaces(line: str, at: int, prefix: Prefix) -> int:
-    """Srun's right-aligned label, or Megatron's ` [2024-…] iteration`."""
-    end = label(line, at, prefix)
-    if end >= 0:
-        return end
-    bracket = line.find("[2", at, at + 8)
-    return bracket_date(line, bracket, prefix) if line[at:bracket].isspace() else -1
-
-
-def _xml_text(prefix: Prefix) -> str:
+def _xml_text(text: str, stream: str | None) -> str:
     """The text of Open MPI's <stdout rank="3">…</stdout>, with its four escapes undone."""
-    text = prefix.message.removesuffix(f"</{prefix.stream}>")
+    text = text.removesuffix(f"</{stream}>")
     for escape, character in (("&lt;", "<"), ("&gt;", ">"), ("&#010;", ""), ("&amp;", "&")):
         text = text.replace(escape, character)
     return text
+
+
+def place_in_group(message: str) -> tuple[int, int] | None:
+    """Where a message names a rank: `[Rank k] ` or `[PG ID 0 PG GUID 0(default_pg) Rank k] `.
+
+    A rank inside the process group (and in several releases that of whichever group logged first
+    in the process), so never a global rank; the text stays part of the message.
+    """
+    found = _IN_GROUP.match(message)
+    return found.span(1) if found else None
+
+
+def repeated(message: str) -> tuple[str, int]:
+    """The message without Ray's ` [repeated 7x across cluster]` and how often it was printed."""
+    at = message.rfind(" [repeated ")
+    found = _REPEATED.match(message, at) if at >= 0 else None
+    return (message[:at], int(found[1])) if found else (message, 1)
+
+
+def glued_rank(line: str) -> int | None:
+    """The rank of a `[rank3]:[E…` that is glued behind other text; None if there are several."""
+    found = set(_GLUED_RANK.findall(line)) if "[rank" in line else set()
+    return int(found.pop()) if len(found) == 1 else None

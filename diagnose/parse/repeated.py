@@ -1,44 +1,24 @@
 """Peeling a line like the one before: the same prefixes at the same places, other numbers in them.
 
-`way_of` notes which families took the prefixes of a line; `peel_repeated` asks only these, on lines
+`way_of` notes which rows took the prefixes of a line; `peel_repeated` asks only these, on lines
 that differ from it in digits alone (see `match.shapes`). That gives what `peel` would: expressions
-of the families tell no digits apart, and where numbers decide (no month is the 13th) either each
+of the rows tell no digits apart, and where numbers decide (no month is the 13th) either each
 line of the shape passes, which is looked at again, or there is no way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import takewhile
 
-from diagnose.parse.dated_prefixes import bare_date, bracket_date
-from diagnose.parse.launcher_prefixes import hydra, label, mpi
-from diagnose.parse.nccl_prefix import nccl, thread
-from diagnose.parse.prefix import Prefix, peel
+from diagnose.parse.prefix import Prefix, Row, Steps, peel_steps, place_in_group
 from diagnose.parse.stamps import refusals
-from diagnose.parse.torch_prefixes import c10, glog, monotonic, place_in_group, rank, role
 
-_Family = Callable[[str, int, Prefix], int]
-_FAMILIES: tuple[_Family, ...] = (
-    rank, role, nccl, c10, glog, bracket_date, bare_date, label, hydra, mpi,
-)  # fmt: skip
-_NAMES = frozenset(
-    {"torchrun", "rank", "lightning", "nccl", "c10", "glog", "date", "deepspeed", "axolotl", "iso",
-     "torch-logger", "colorlog", "loguru", "srun", "hydra", "mpi", "horovodrun"}
-)  # fmt: skip
-# A message that begins so may be a prefix with other digits: `<191>`, `{"rank": 01}`, ` [2024-…`.
-_DOUBTFUL = ("<", "{", " [", "  [", "   [", "    [", "     [", "      [")
-
-
-# What these take tells no time: a process prints it in front of lines of any shape.
-_TIMELESS = (rank, role, nccl)
-# Where digits are in these that tell nothing: other ones in each line, or in each thread's.
-_UNREAD: dict[_Family, Callable[[str, int], tuple[int, int]]] = {c10: monotonic, nccl: thread}
 _REMEMBERED = 1024  # texts of a part; then they are learned anew
 
-_Steps = tuple[tuple[_Family, int], ...]
+_Steps = tuple[tuple[Row, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +53,13 @@ class Way:
 def way_of(line: str) -> Way | None:
     """How to peel lines of this shape; None where each is to be peeled by itself."""
     before = refusals.count
-    peeled = peel(line)
-    at = len(line) - len(peeled.message)
-    known = _NAMES.issuperset(peeled.names) and refusals.count == before
-    if not known or line[at:] != peeled.message or peeled.message.startswith(_DOUBTFUL):
+    peeled, steps = peel_steps(line)
+    if any(row.decode or row.peeks for row, _ in steps):
         return None
-    if " [repeated " in peeled.message:
+    at = steps[-1][1] if steps else 0
+    if refusals.count != before or line[at:] != peeled.message:
         return None
-    steps = _steps(line, at)
-    if steps is None:
-        return None
-    timeless = len(tuple(takewhile(lambda step: step[0] in _TIMELESS, steps)))
+    timeless = len(tuple(takewhile(lambda step: step[0].timeless, steps)))
     cut = timeless if 0 < timeless < len(steps) else len(steps)
     reach = steps[cut - 1][1] if cut else 0
     first = _part(line, 0, steps[:cut], peeled.names[:cut])
@@ -95,30 +71,14 @@ def way_of(line: str) -> Way | None:
 
 def tells_time(way: Way) -> bool:
     """Whether prefixes that were peeled so may be refused for their numbers."""
-    return way.second is not None or any(step not in _TIMELESS for step, _ in way.first.steps)
+    return way.second is not None or any(not row.timeless for row, _ in way.first.steps)
 
 
-def _steps(line: str, message: int) -> tuple[tuple[_Family, int], ...] | None:
-    """Which families take what is before the message; None if it is none of ours."""
-    steps: list[tuple[_Family, int]] = []
-    prefix, at = Prefix(line), 0
-    while at < message:
-        for family in _FAMILIES:
-            end = family(line, at, prefix)
-            if at < end <= message:
-                steps.append((family, end))
-                at = end
-                break
-        else:
-            return None
-    return tuple(steps)
-
-
-def _part(line: str, start: int, steps: _Steps, names: Sequence[str]) -> Part:
+def _part(line: str, start: int, steps: Steps, names: Sequence[str]) -> Part:
     last = [start, *(end for _, end in steps)][-2:]
-    unread = _UNREAD.get(steps[-1][0]) if steps else None
-    skip, resume = unread(line, last[0]) if unread else (last[-1], last[-1])
-    return Part(steps, start, skip, resume, last[-1], _known(start, steps, tuple(names)))
+    skip, resume = steps[-1][0].unread(line, last[0]) if steps else (start, start)
+    known = _known(start, tuple(steps), tuple(names))
+    return Part(tuple(steps), start, skip, resume, last[-1], known)
 
 
 @lru_cache(maxsize=256)
@@ -139,15 +99,24 @@ def peel_repeated(line: str, way: Way) -> Prefix | None:
     last = first if way.second is None else _prefix_of(line, way.second)
     if first is None or last is None or (last is first and way.group is None):
         return last
-    # Only tags of a rank have another prefix behind them: NCCL's is the last one.
+    group = last.group_rank if way.group is None else int(line[slice(*way.group)])
     return Prefix(
         "",
         last.stamp,
         first.rank if last.rank is None else last.rank,
         first.local_rank if last.local_rank is None else last.local_rank,
-        int(line[way.group[0] : way.group[1]]) if way.group is not None else None,
-        last.task, last.dev, last.host, last.pid, last.level, last.origin,
-        None, 1, None, way.names,  # one list for all of them
+        first.group_rank if group is None else group,
+        first.task if last.task is None else last.task,
+        first.dev if last.dev is None else last.dev,
+        last.host or first.host,
+        first.pid if last.pid is None else last.pid,
+        last.level or first.level,
+        last.origin or first.origin,
+        last.actor or first.actor,
+        1,
+        last.stream or first.stream,
+        way.names,  # one list for all of them
+        last.pod or first.pod,
     )  # fmt: skip
 
 
@@ -157,8 +126,8 @@ def _prefix_of(line: str, part: Part) -> Prefix | None:
     prefix = part.known.get(text)
     if prefix is None:
         prefix, at = Prefix(""), part.start
-        for family, end in part.steps:
-            if family(line, at, prefix) != end:
+        for row, end in part.steps:
+            if row.take(line, at, prefix) != end:
                 return None
             at = end
         if len(part.known) >= _REMEMBERED:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from diagnose.lazy import expression
-from diagnose.parse.launcher_prefixes import node_like
+from diagnose.parse.machines import node_like
 from diagnose.parse.stack_blocks import Where
 
 # torch/distributed/debug/_debug_handlers.py of 2.13: StacksHandler.dump, PySpyHandler.dump

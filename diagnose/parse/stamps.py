@@ -6,6 +6,8 @@ digits belong) and gives None where the numbers are no time, e.g. month 13.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
@@ -23,7 +25,6 @@ MONTHS = {
         ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"), 1
     )
 }
-WEEKDAYS = frozenset({"Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"})
 
 # Stands for a year that was not printed: a leap year, so that Feb 29 is a date.
 NO_YEAR = 1972
@@ -126,3 +127,81 @@ def keep(prefix: Prefix, found: Stamp) -> None:
     known = prefix.stamp
     if known is None or (not known.has_date and found.has_date):
         prefix.stamp = found
+
+
+NO_TIME = Stamp(0)  # of a prefix that may have a time, and has none
+_Found = re.Match[str]
+
+
+def time_reader(groups: Sequence[str]) -> Callable[[_Found], Stamp | None] | None:
+    """What reads the time of an expression with these groups; None if they are none of a time.
+
+    A day is a `date`, or `month` or `month_name`, `day` and `year` or `yy`, or `month_day` as glog
+    has it; its `time` is of a clock of 12 hours with `half`. Without a day, `seconds` or
+    `microseconds` count from boot. Where what it finds is no time, the reader gives None.
+    """
+    if "seconds" in groups:
+        return lambda found: since_boot(found["seconds"], found["fraction"])
+    if "microseconds" in groups:
+        return _of_microseconds
+    if "time" not in groups:
+        return None
+    day_of = next((reads for name, reads in _DAYS.items() if name in groups), None)
+    dated = "date" in groups or "yy" in groups
+    fractions = [group for group in groups if group.startswith("fraction")]
+
+    def read(found: _Found) -> Stamp | None:
+        time = found["time"]
+        if time is None:
+            return NO_TIME
+        if "half" in groups and found["half"]:
+            time = f"{int(time[:2]) % 12 + 12 * (found['half'] == 'PM'):02d}{time[2:]}"
+        has_year = dated or ("year" in groups and found["year"] is not None)
+        if day_of is _month_day:
+            has_year = len(found["month_day"]) == 8
+        printed = stamp(
+            day_of(found) if day_of is not None else 0,
+            time if len(time) > 5 else f"{time}:00",
+            "".join(found[name] or "" for name in fractions),
+            found["zone"] or "" if "zone" in groups else "",
+            has_date=day_of is not None,
+            has_year=has_year,
+        )
+        if printed is not None and len(time) == 5:
+            printed.resolution_ns *= 60
+        return printed
+
+    return read
+
+
+def _of_microseconds(found: _Found) -> Stamp | None:
+    digits = found["microseconds"].zfill(7)
+    return since_boot(digits[:-6], digits[-6:])
+
+
+def _month_day(found: _Found) -> int | None:
+    """Of `0517` or `20240517`, also not padded."""
+    number = int(found["month_day"])
+    year, number = divmod(number, 10_000)
+    return day(year or NO_YEAR, number // 100, number % 100)
+
+
+def _named_day(found: _Found) -> int | None:
+    named, groups = found["month_name"], found.re.groupindex
+    year = found["year"] if "year" in groups else None
+    return day(int(year or NO_YEAR), MONTHS[named], int(found["day"]))
+
+
+def _numbered_day(found: _Found) -> int | None:
+    groups = found.re.groupindex
+    year = int(found["year"]) if "year" in groups else NO_YEAR
+    year = 2000 + int(found["yy"]) if "yy" in groups else year
+    return day(year, int(found["month"]), int(found["day"]))
+
+
+_DAYS: dict[str, Callable[[_Found], int | None]] = {
+    "date": lambda found: iso_day(found["date"]),
+    "month_day": _month_day,
+    "month_name": _named_day,
+    "month": _numbered_day,
+}

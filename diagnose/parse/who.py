@@ -1,15 +1,8 @@
-"""What the prefixes of a line say: the records that families of prefixes fill, and how rows do."""
+"""What the prefixes of a line say."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
-
-from diagnose.lazy import expression
-
-# For regular expressions: longest first, so that WARNING is not read as WARN.
-LEVEL = "DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL|NOTICE|TRACE|SUCCESS"
 
 NAMES = {
     "DEBUG": "DEBUG", "TRACE": "DEBUG", "V": "DEBUG", "D": "DEBUG",
@@ -17,6 +10,8 @@ NAMES = {
     "WARNING": "WARNING", "WARN": "WARNING", "W": "WARNING",
     "ERROR": "ERROR", "ERR": "ERROR", "E": "ERROR",
     "CRITICAL": "FATAL", "FATAL": "FATAL", "F": "FATAL", "C": "FATAL",
+    "EMERG": "FATAL", "ALERT": "FATAL", "CRIT": "FATAL", "ABORT": "FATAL",
+    "CALL": "DEBUG", "VERSION": "INFO", "ATTN": "INFO",
 }  # fmt: skip
 
 # Syslog priorities 0-7: emerg alert crit err warning notice info debug.
@@ -71,41 +66,6 @@ class Prefix:
     names: list[str] = field(default_factory=list)  # prefix families found, outermost first
     pod: bool = False
     traceback: str | None = None  # that a record holds, of which `message` is the last line
-
-
-Family = Callable[[str, int, Prefix], int]  # gives the position behind the prefix, or -1
-
-_COUNTED = frozenset({"rank", "local_rank", "group_rank", "task", "dev", "pid"})
-
-
-def fill(prefix: Prefix, found: re.Match[str]) -> None:
-    """Give a prefix what the groups hold, which are named as its fields: `level`, `level__2`.
-
-    Several ranks share the host that a logger prints; what the launcher put before it, a pod or a
-    host of its own, tells more of them apart and stays. A group `pod` is a host that is a pod.
-    """
-    for group, text in found.groupdict().items():
-        name = group.partition("__")[0]
-        if name == "pod" and text is not None:
-            prefix.pod, name = not prefix.host, "host"
-        if text is not None and not (name == "host" and prefix.host):
-            value = int(text) if name in _COUNTED else NAMES[text] if name == "level" else text
-            setattr(prefix, name, value)
-
-
-def row(family: str, pattern: str, *, first: bool = False) -> Family:
-    """The family that one expression tells; see `fill`. `first`: only at the start of a line."""
-    form = expression(pattern)
-
-    def peeled(line: str, at: int, prefix: Prefix) -> int:
-        found = form.match(line, at) if not (first and prefix.names) else None
-        if found is None:
-            return -1
-        fill(prefix, found)
-        prefix.names.append(family)
-        return found.end()
-
-    return peeled
 
 
 def level(text: str) -> str | None:

@@ -17,15 +17,17 @@ LINES = {
     b"[rank3]: step 1": b"[rank3]:",
     b"[1,2]<stdout>:step 1": b"[1,2]<stdout>:",
     b"[default7]:step 1": b"[default7]:",
-    b" 7: step 1": b" 7: ",
+    b" 7: step 1": b" 7:",
     b"n1:22:33 [0] step": b"n1:22:33 [0]",
     b"(RayTrainWorker pid=12, ip=10.0.0.1) step 1": b"(RayTrainWorker pid=12, ip=10.0.0.1)",
-    b"[pod/trainer-3/pytorch] step 1": b"[pod/trainer-3/pytorch] ",
-    b"[pod/trainer-3/pytorch] 2026-05-06T14:50:12Z step 1": b"[pod/trainer-3/pytorch] ",
-    b"worker-10  | step 1": b"worker-10  | ",
-    b"gpu07: step 1": b"gpu07: ",
+    b"[pod/trainer-3/pytorch] step 1": b"[pod/trainer-3/pytorch]",
+    b"[pod/trainer-3/pytorch] 2026-05-06T14:50:12Z step 1": b"[pod/trainer-3/pytorch]",
+    b"worker-10  | step 1": b"worker-10  |",
+    b"{trainer-3} step 1": b"{trainer-3}",
+    b"(worker1, rank=1, pid=12) step 1": b"(worker1, rank=1, pid=12)",
+    b"gpu07: step 1": b"gpu07:",
     b"[2026-05-06 14:50:12] [rank 3] step 12/40": b"rank 3",
-    b"worker-3   | [2026-05-06 14:50:12] [rank 3] step 1": b"worker-3   | rank 3",
+    b"worker-3   | [2026-05-06 14:50:12] [rank 3] step 1": b"worker-3   |rank 3",
     b'{"ts": "2026-05-06", "rank": 31, "message": "step 1"}': b'rank": 31',
     b"2026-05-06T14:50:12Z gpu1 INFO rank=3 step 1": b"rank=3",
     b"2026-05-06 14:50:12\tgpu1:3\tolmo\tstep 1": b"\tgpu1:3\t",
@@ -41,11 +43,11 @@ def test_author_is_what_a_line_says_of_itself(line: bytes, author: bytes) -> Non
 
 def test_a_rank_of_the_next_line_is_none_of_this_one() -> None:
     assert author_of(b"step 1\n[rank 3] step 1") == b""
-    assert authors_of([b"7: a", b"7: b", b"c"]) == {b"7: ", b""}
+    assert authors_of([b"7: a", b"7: b", b"c"]) == {b"7:", b""}
 
 
 @pytest.mark.parametrize("word", [b"a1f", b"1f", b"a.", b"a-1_", b"[1", b"(pid=", b"a1: "])
 def test_a_long_word_takes_the_time_of_its_length(word: bytes) -> None:
     """By square this would not come to its end."""
     line = b"a" + word * (1 << 20)
-    assert author_of(line) in (b"", b"aa1: " + b"a1: " * 15)
+    assert author_of(line) in (b"", b"aa1: " + b"a1: " * 14 + b"a1:")

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.parse.prefix import Prefix, peel
+from diagnose.parse.prefix import Prefix, peel, repeated
 
-from .said import NS, said, stamp
+from .said import said
 
 PIECES = [
     "[rank3]:", "[rank3]: ", "[default3]:", "[trainer8]<0>: ", "[E820 11:47:24.069865760 a.cpp:1] ",
@@ -24,35 +24,36 @@ PIECES = [
 
 
 def test_prefixes_stack_and_every_number_keeps_its_kind() -> None:
-    prefix = peel(
+    line = (
         "2026-08-20T10:00:00.123456789Z stderr F [default3]:[rank11]:"
         "[E820 10:00:00.069865760 ProcessGroupNCCL.cpp:607] [Rank 5] Watchdog caught"
     )
 
-    assert said(prefix) == {
+    assert said(line) == {
+        "line": line,
+        "message": "[Rank 5] Watchdog caught",
         "rank": 11,
         "local_rank": 3,
         "group_rank": 5,
         "stream": "stderr",
-        "stamp": stamp("2026-08-20 10:00:00.123456789", NS, 0),
+        "time": "2026-08-20 10:00:00.123456789Z",
         "level": "ERROR",
         "origin": "ProcessGroupNCCL.cpp:607",
-        "names": ["cri", "torchrun", "rank", "c10"],
     }
-    assert prefix.message == "[Rank 5] Watchdog caught"
+    assert peel(line).names == ["cri", "torchrun", "rank", "c10"]
 
 
 @pytest.mark.parametrize(
     ("line", "at"),
     [
         # the outermost time is kept ...
-        ("2024-05-01 10:00:00 [2024-05-02 11:00:00] x", stamp("2024-05-01 10:00:00")),
+        ("2024-05-01 10:00:00 [2024-05-02 11:00:00] x", "2024-05-01 10:00:00"),
         # ... unless it lacks the date
-        ("[10:00:00] [2024-05-02 11:00:00] x", stamp("2024-05-02 11:00:00")),
+        ("[10:00:00] [2024-05-02 11:00:00] x", "2024-05-02 11:00:00"),
     ],
 )
-def test_one_time_is_kept(line: str, at: object) -> None:
-    assert peel(line).stamp == at
+def test_one_time_is_kept(line: str, at: str) -> None:
+    assert said(line)["time"] == at
 
 
 def test_what_stands_behind_a_c10_or_nccl_prefix_is_the_message() -> None:
@@ -87,3 +88,71 @@ def test_a_rank_in_front_hides_nothing(text: str) -> None:
     line = "[rank3]: " + text
 
     assert peel(line).rank is not None
+
+
+def test_hosts_of_the_job_are_recognised_whatever_their_names() -> None:
+    prefix = peel("trinity: x", hosts={"trinity"})
+
+    assert (prefix.host, prefix.message) == ("trinity", "x")
+    assert peel("neo: x", hosts={"trinity"}).host is None
+
+
+def test_afternoon() -> None:
+    times = [peel(f"02/03/2031 {time} x").stamp for time in ("12:00:01 AM", "12:00:01 PM")]
+    assert [time.ns // 1_000_000_000 % 86_400 for time in times if time] == [1, 43_201]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "train.py:12: UserWarning: x",  # no log
+        "run.log: No such file or directory",  # tells nobody
+        "loss   | 0.31",
+        "worker-3 finished",
+        "[lr-3] x",
+        "[gpu0]: 70 C",
+        "{'rank': 3} x",
+        "(a, b) x",
+        "2031-02-03 04:05:06 worker-3 finished",
+    ],
+)
+def test_words_that_are_no_author(line: str) -> None:
+    found = said(line)
+    assert not found.keys() & {"rank", "local_rank", "task", "host", "pid", "dev"}
+
+
+@pytest.mark.parametrize(
+    ("message", "group_rank"),
+    [
+        ("[Rank 7] Work", 7),
+        ("[Rank 0]: Rank 0 failed to pass monitoredBarrier", 0),
+        ("[PG 0 (default_pg) Rank 12] Process group watchdog", 12),
+        ("[PG 1 Rank 3] Timeout", 3),
+        ("[PG ID 1 PG GUID 1 Rank 2] ", 2),
+        ("[PG ID 3 PG GUID 5f2c(mesh_tp) Rank 1]  failure", 1),
+        ("what(): [Rank 7] Work", None),
+        ("[Rank x] Work", None),
+        ("[RANK 1] accelerate", None),
+    ],
+)
+def test_in_group(message: str, group_rank: int | None) -> None:
+    assert peel(message).group_rank == group_rank
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("x [repeated 7x across cluster]", ("x", 7)),
+        (
+            "x [repeated 2x across cluster] (Ray deduplicates logs by default. Set "
+            "RAY_DEDUP_LOGS=0 to disable log deduplication, or see https://docs.ray.io)",
+            ("x", 2),
+        ),
+        ("x [repeated 7x across cluster] more", ("x [repeated 7x across cluster] more", 1)),
+        ("x [repeated many]", ("x [repeated many]", 1)),
+    ],
+)
+def test_repeated(message: str, expected: tuple[str, int]) -> None:
+    assert repeated(message) == expected
+    prefix = peel("(A pid=1) " + message)
+    assert (prefix.message, prefix.repeated) == expected

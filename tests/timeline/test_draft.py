@@ -7,7 +7,7 @@ import pytest
 import diagnose
 from diagnose.ingest import text_source
 from diagnose.job.load import read
-from diagnose.parse.torch_prefixes import glued_rank
+from diagnose.parse.prefix import glued_rank
 from diagnose.text.times import moment
 from diagnose.timeline.draft import drafts
 

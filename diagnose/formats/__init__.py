@@ -1,0 +1,1 @@
+"""What other programs write, as rows of YAML with samples, and the tables made of them."""
