@@ -1,6 +1,6 @@
 """Finds the checkpoints below given paths, and judges each alone and beside its siblings.
 
-LAYOUTS says which are known; the first that recognises a folder takes it, with all below it.
+The first layout that recognises a folder takes it, with all below it.
 """
 
 from __future__ import annotations
@@ -9,32 +9,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from diagnose.checkpoint.compare.incomplete import alike, begun_beside, in_order, unlike
 from diagnose.checkpoint.compare.run import compare
-from diagnose.checkpoint.layouts import Layout
-from diagnose.checkpoint.layouts.accelerate import ACCELERATE
-from diagnose.checkpoint.layouts.accessory import ACCESSORY
-from diagnose.checkpoint.layouts.dcp import DCP
-from diagnose.checkpoint.layouts.deepspeed import DEEPSPEED, DEEPSPEED_UNIVERSAL
-from diagnose.checkpoint.layouts.hf_model import HF_MODEL, without_weights
-from diagnose.checkpoint.layouts.hf_trainer import HF_TRAINER
-from diagnose.checkpoint.layouts.lightning import LIGHTNING
-from diagnose.checkpoint.layouts.megatron import MEGATRON
-from diagnose.checkpoint.layouts.nemo import NEMO
+from diagnose.checkpoint.layouts.rows import Layout, layouts, pattern, read
 from diagnose.checkpoint.layouts.single import read_file
-from diagnose.checkpoint.layouts.torchtune import TORCHTUNE
-from diagnose.checkpoint.layouts.unknown import check_mixed, unknown
-from diagnose.checkpoint.layouts.verl import VERL
 from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import Found, Inspection, judged
 from diagnose.checkpoint.resume import resume
 from diagnose.checkpoint.tree import MAX_FILES, Folder, Leaf, read_tree
 from diagnose.errors import InputError
 from diagnose.ingest.given import why_unreadable
-
-# The most telling first: a folder of the Trainer also looks like a model, one of NeMo like DCP.
-LAYOUTS: tuple[Layout, ...] = (
-    NEMO, LIGHTNING, HF_TRAINER, MEGATRON, DEEPSPEED_UNIVERSAL, DEEPSPEED, VERL, ACCESSORY,
-    ACCELERATE, TORCHTUNE, DCP, HF_MODEL,
-)  # fmt: skip
 
 
 def inspect(
@@ -72,16 +54,30 @@ def _search(folder: Folder, look: Looker) -> Iterator[Found]:
     inside = list(_inside(folder, own, look))
     yield from inside
     if own is None and not inside:
-        left = unknown(folder, look) or without_weights(folder, look)
+        left = read(["unknown", "settings of a model"], folder, look)
         yield from [left] if left else []
 
 
 def _read(folder: Folder, look: Looker) -> tuple[Layout | None, Found | None]:
-    for layout in LAYOUTS:
+    for layout in layouts():
         if found := layout.read(folder, look):
-            check_mixed(found)
+            _check_mixed(found)
             return layout, found
     return None, None
+
+
+def _check_mixed(found: Found) -> None:
+    """A flaw where files of two layouts are in one folder: two saves went to the same place."""
+    names = [path for path in found.parts if "/" not in path]
+    mixed = [
+        one.family
+        for one in reversed(layouts())
+        if "marks" in one.row and any(map(pattern(one.row["marks"]).fullmatch, names))
+    ]
+    if len(mixed) > 1:
+        found.flaw(
+            "unknown", f"mixes files of {' and '.join(mixed)}: unclear which save they belong to"
+        )
 
 
 def _inside(folder: Folder, own: Found | None, look: Looker) -> Iterator[Found]:
@@ -117,7 +113,7 @@ def _inside(folder: Folder, own: Found | None, look: Looker) -> Iterator[Found]:
         look.check(one)
     yield from _compared(folder, found, look, [one for one in begun.values() if one])
     for inside in others:
-        if begun[inside.path] is None and (one := unknown(inside, look)):
+        if begun[inside.path] is None and (one := read("unknown", inside, look)):
             yield one
     yield from deeper
 
@@ -134,7 +130,7 @@ def _compared(
     """
     kinds: dict[str, list[tuple[Layout | None, Found]]] = {}
     for layout, one in found:
-        kinds.setdefault(layout.name if layout else one.layout, []).append((layout, one))
+        kinds.setdefault(layout.family if layout else one.layout, []).append((layout, one))
     for _, pairs in sorted(kinds.items()):
         several = in_order([one for _, one in pairs])
         if layout := pairs[0][0]:

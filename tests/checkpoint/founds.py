@@ -5,9 +5,10 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from diagnose.checkpoint.layouts.rows import layouts, read
 from diagnose.checkpoint.look import Look, Looker
 from diagnose.checkpoint.model import Found
-from diagnose.checkpoint.tree import Leaf
+from diagnose.checkpoint.tree import Folder, Leaf
 from diagnose.ingest.place import File, LocalPlace
 
 
@@ -37,3 +38,19 @@ class Told(Looker):
 
     def __call__(self, leaf: Leaf) -> Look:
         return Look("torch", digest=self.digests.get(leaf.path, leaf.path))
+
+
+class Family:
+    """The layouts of one family, as `find` asks them for folders that are known to be theirs."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = list(names)
+
+    def read(self, folder: Folder, look: Looker) -> Found | None:
+        return read(self.names, folder, look)
+
+    def compare(self, run: Folder, found: list[Found]) -> None:
+        for name in self.names:
+            labels = {one.name for one in layouts(name)}
+            several = [one for one in found if len(self.names) == 1 or one.layout in labels]
+            layouts(name)[0].compare(run, several)

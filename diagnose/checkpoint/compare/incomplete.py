@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from diagnose.checkpoint.compare.pairing import STATE
-from diagnose.checkpoint.layouts.hf_model import step_named
-from diagnose.checkpoint.layouts.numbered import add_missing
+from diagnose.checkpoint.layouts.checks import add_missing
+from diagnose.checkpoint.layouts.rows import layouts
 from diagnose.checkpoint.model import Found
 from diagnose.checkpoint.tree import Folder
 
@@ -36,9 +36,10 @@ def begun_beside(folder: Folder, found: Sequence[Found]) -> Found | None:
 
     None where it has files that they do not have.
     """
+    step = layouts("Hugging Face model")[0].step_of(folder.name)
     likes = [one for one in found if alike(one.name) == alike(folder.name)]
     numbered = _NUMBER.search(folder.name) is not None
-    if not likes or not numbered or (len(likes) == 1 and step_named(folder.name) is None):
+    if not likes or not numbered or (len(likes) == 1 and step is None):
         return None
     parts = {}
     for path, leaf in folder.leaves():
@@ -51,9 +52,7 @@ def begun_beside(folder: Folder, found: Sequence[Found]) -> Found | None:
     if not {alike(path) for path in parts} <= known:
         return None
     like = likes[-1]
-    one = Found(
-        folder.path, like.layout, parts, step=step_named(folder.name), framework=like.framework
-    )
+    one = Found(folder.path, like.layout, parts, step=step, framework=like.framework)
     if not parts:
         one.flaw("partial", "nothing was written to it")
     else:

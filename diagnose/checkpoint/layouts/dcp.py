@@ -3,8 +3,6 @@
 Every rank writes `__<rank>_<n>.distcp`, item behind item, each as torch.save does; when all are
 done the coordinator writes `.metadata.tmp` and renames it (torch/distributed/checkpoint/
 filesystem.py). Without coordination each rank commits its own files by `__<rank>.metadata`.
-torchtitan (`step-<n>`), FSDP in accelerate and the Trainer, Lightning, NeMo and Megatron's
-`torch_dist` use this format inside theirs: they call `read` on the folder.
 """
 
 from __future__ import annotations
@@ -17,8 +15,8 @@ from itertools import islice, pairwise
 from diagnose.checkpoint.damaged import span
 from diagnose.checkpoint.dcp_items import DataFile, check_items
 from diagnose.checkpoint.dcp_metadata import Metadata, names_in, read_metadata
-from diagnose.checkpoint.layouts import Layout
-from diagnose.checkpoint.layouts.numbered import MOST_NAMED, add_missing, gaps
+from diagnose.checkpoint.layouts.checks import MOST_NAMED, add_missing, gaps
+from diagnose.checkpoint.layouts.rows import View
 from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import FlawKind, Found
 from diagnose.checkpoint.tree import Folder, Leaf
@@ -26,7 +24,6 @@ from diagnose.ingest.raw import Reader, reason
 from diagnose.parse.pickles import TruncatedPickleError, UnsafePickleError
 from diagnose.text.ranks import counted
 
-NAME = "PyTorch DCP"
 METADATA = ".metadata"
 TEMPORARY = ".metadata.tmp"
 
@@ -38,7 +35,6 @@ _STEP = re.compile(
     r"(\d{1,15})(?!\d)",
     re.IGNORECASE,
 )
-_TORCHTITAN = re.compile(r"step-\d{1,15}")
 _OF_DCP = b"torch.distributed.checkpoint"
 
 _SLACK = 60.0  # seconds that a data file may be younger than `.metadata`, besides its writing
@@ -54,6 +50,16 @@ def step_of(name: str) -> int | None:
     return int(numbers[-1]) if numbers else None
 
 
+def has_step(view: View) -> bool:
+    """Whether the name of a folder tells a step."""
+    return step_of(view.folder.name) is not None
+
+
+def is_dcp_folder(view: View) -> bool:
+    """Whether a folder holds a checkpoint of DCP, or what is left of one."""
+    return is_dcp(view.folder)
+
+
 def is_dcp(folder: Folder) -> bool:
     """Whether a folder holds a checkpoint of DCP, or what is left of one."""
     if any(DATA.fullmatch(name) for name in folder.files):
@@ -66,22 +72,13 @@ def is_dcp(folder: Folder) -> bool:
     )
 
 
-def read(folder: Folder, look: Looker) -> Found | None:
-    """The checkpoint of DCP that a folder holds; see Layout."""
-    if not is_dcp(folder):
-        return None
-    found = Found(folder.path, NAME, dict(folder.leaves()), step_of(folder.name))
-    found.framework = "torchtitan" if _TORCHTITAN.fullmatch(folder.name) else "dcp"
-    check(found, look)
-    look.check(found, [path for path in found.parts if not is_part(path)])
-    return found
+def check_folder(view: View) -> None:
+    """Add what `.metadata` and the data files tell, and how many ranks there were."""
+    check(view.found, view.look)
 
 
-def check(found: Found, look: Looker, metadata_needed: bool = True) -> None:
-    """Add what `.metadata` and the data files tell, and how many ranks there were.
-
-    `metadata_needed`: say so when there is no `.metadata`.
-    """
+def check(found: Found, look: Looker) -> None:
+    """Add what `.metadata` and the data files tell, and how many ranks there were."""
     parts = found.parts
     data = {path: leaf for path, leaf in parts.items() if DATA.fullmatch(path)}
     alone = sorted(path for path in parts if _RANK_METADATA.fullmatch(path))
@@ -93,7 +90,7 @@ def check(found: Found, look: Looker, metadata_needed: bool = True) -> None:
     if METADATA in parts or not alone:
         if METADATA in parts:
             metadata_files = _metadata_of(found, METADATA)
-        elif metadata_needed:
+        else:
             _never_finished(found, data)
     else:
         for path in alone:
@@ -114,11 +111,6 @@ def check(found: Found, look: Looker, metadata_needed: bool = True) -> None:
             f"{len(surplus)} data {_plural('file', len(surplus))} {verb} not in the metadata "
             f"({surplus[0]}): left from another save"
         )
-
-
-def is_part(path: str) -> bool:
-    """Whether `check` looks at the file itself."""
-    return DATA.fullmatch(path) is not None or _commits(path)
 
 
 def _commits(name: str) -> bool:
@@ -322,6 +314,3 @@ def _tell(found: Found, why: str, paths: list[str], kind: FlawKind) -> None:
 
 def _plural(word: str, count: int) -> str:
     return word if count == 1 else f"{word}s"
-
-
-DCP = Layout(NAME, read)

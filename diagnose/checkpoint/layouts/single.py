@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from diagnose.checkpoint.layouts.hf_weights import SHARD, SINGLE, TEMPORARY
-from diagnose.checkpoint.layouts.lightning import STEP, check_step
+from diagnose.checkpoint.layouts.rows import layouts, pattern
 from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import Found
 from diagnose.checkpoint.tree import Leaf
@@ -36,6 +35,7 @@ _STEP = re.compile(
     r"(?:-v\d+)?|(?:.*[^a-z])?(?:model|weights?|state|net|lora)[-_](\d{3,15})",
     re.IGNORECASE,
 )
+_OF_LIGHTNING = re.compile(r"step=(\d{1,15})")
 _TORCH = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 _INSTEAD = (b"version https://git-lfs.github.com/spec/", b"<!DOCTYPE", b"<!doctype", b"<html")
 _PEEK = 256 << 10
@@ -49,7 +49,7 @@ def read_file(leaf: Leaf, look: Looker, *, meant: bool = False) -> Found | None:
     `meant`: somebody says that it is one, so that its suffix is enough.
     """
     name = leaf.name
-    unfinished = TEMPORARY.fullmatch(name)
+    unfinished = pattern(_facts()["temporary"]).fullmatch(name)
     suffix = _SUFFIX.fullmatch(unfinished[1] if unfinished else name)
     if suffix is None or name == RECIPE:
         return None
@@ -65,24 +65,31 @@ def read_file(leaf: Leaf, look: Looker, *, meant: bool = False) -> Found | None:
         return found
     looked = look.check(found)[name]
     if looked.flaw is not None:
-        if STEP.search(name) and "torch.load" in looked.flaw.why:  # no other framework's `.ckpt`
+        if (
+            _OF_LIGHTNING.search(name) and "torch.load" in looked.flaw.why
+        ):  # no other framework's `.ckpt`
             found.flaws = [replace(flaw, state="corrupt") for flaw in found.flaws]
         return found
     if kind == "nemo":
         _check_archive(found, leaf)
     elif looked.step is not None:
-        if STEP.search(name):
-            check_step(found, looked.step, name)
-        elif found.step is None:
+        if found.step is None:
             found.step = looked.step
+        elif _OF_LIGHTNING.search(name) and looked.step - found.step not in (0, 1):
+            found.flaw("corrupt", f"says step {looked.step}", name)
     return found
 
 
 _LAYOUTS = {"ckpt": "Lightning", "safetensors": "safetensors file", "nemo": "NeMo archive"}
 
 
+def _facts() -> dict[str, str]:
+    facts: dict[str, str] = layouts("Hugging Face model")[0].row["facts"]
+    return facts
+
+
 def _step(name: str) -> int | None:
-    if match := STEP.search(name):
+    if match := _OF_LIGHTNING.search(name):
         return int(match[1])
     match = _STEP.fullmatch(name.rpartition(".")[0])
     return int(match[1] or match[2]) if match else None
@@ -93,8 +100,9 @@ def _sure(leaf: Leaf, kind: str, unfinished: bool) -> bool:
     if kind in ("safetensors", "nemo"):
         return True
     stem = re.split(rf"\.{kind}", leaf.name, maxsplit=1, flags=re.IGNORECASE)[0]
-    named = _WORD.search(stem) is not None or SHARD.fullmatch(leaf.name) is not None
-    named = named or SINGLE.fullmatch(leaf.name) is not None
+    named = _WORD.search(stem) is not None or any(
+        pattern(_facts()[fact]).fullmatch(leaf.name) for fact in ("shard", "single")
+    )
     if unfinished or leaf.size <= 0 or (kind != "bin" and _step(leaf.name) is not None):
         return named
     try:

@@ -14,7 +14,8 @@ from typing import Any, TypeGuard
 
 from diagnose.checkpoint.damaged import DamagedError
 from diagnose.checkpoint.json_text import SMALL, parse
-from diagnose.checkpoint.layouts.numbered import add_missing
+from diagnose.checkpoint.layouts.checks import add_missing
+from diagnose.checkpoint.layouts.rows import View
 from diagnose.checkpoint.model import Found
 from diagnose.checkpoint.tree import Folder, Leaf
 from diagnose.ingest.raw import reason
@@ -23,6 +24,11 @@ ARRAY = ".zarray"
 _MAX_CHUNKS = 1 << 20
 _CHUNK = re.compile(r"\d{1,9}(?:[./]\d{1,9})*")
 _ITEM_SIZE = re.compile(r"[<>|]?[a-z](\d)")
+
+
+def has_arrays(view: View) -> bool:
+    """Whether a folder holds tensors."""
+    return any(map(is_array, view.folder.folders.values()))
 
 
 def is_array(folder: Folder) -> bool:

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.checkpoint.layouts.accelerate import ACCELERATE
 from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import Checkpoint, judged
 from diagnose.checkpoint.tree import Folder, read_tree
-from tests.checkpoint.founds import remove
+from tests.checkpoint.founds import Family, remove
 from tests.checkpoint.make import hf
 from tests.checkpoint.make.accelerate import MAKERS, make
 from tests.checkpoint.make.base import safetensors_file, torch_file, write
+
+ACCELERATE = Family("accelerate")
 
 T = 1_750_000_000.0
 

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.checkpoint.layouts.accessory import ACCESSORY
 from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import Checkpoint, Found, judged
 from diagnose.checkpoint.tree import Folder, read_tree
+from tests.checkpoint.founds import Family
 from tests.checkpoint.make.accessory import meta, training
 from tests.checkpoint.make.base import write
+
+ACCESSORY = Family("LLaMA2-Accessory")
 
 T = 1_700_000_000.0
 

@@ -11,12 +11,15 @@ import pytest
 
 from diagnose.checkpoint import dcp_metadata
 from diagnose.checkpoint.find import inspect
-from diagnose.checkpoint.layouts.dcp import DCP, is_dcp, step_of
+from diagnose.checkpoint.layouts.dcp import is_dcp, step_of
 from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import Checkpoint, Found, judged
 from diagnose.checkpoint.tree import Folder, read_tree
+from tests.checkpoint.founds import Family
 from tests.checkpoint.make import dcp
 from tests.checkpoint.make.base import filler, torch_file, write
+
+DCP = Family("PyTorch DCP")
 
 T = 1_750_000_000.0
 OTHER = ": left from another save, or the folder was renamed"

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from diagnose.checkpoint.layouts.deepspeed import DEEPSPEED, DEEPSPEED_UNIVERSAL, check_marker
+from diagnose.checkpoint.layouts.deepspeed import check_latest
+from diagnose.checkpoint.layouts.rows import View
 from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import Checkpoint, Flaw, judged
 from diagnose.checkpoint.tree import Folder, read_tree
+from tests.checkpoint.founds import Family
 from tests.checkpoint.make.base import torch_file, write
 from tests.checkpoint.make.deepspeed import (
     MAKERS,
@@ -25,6 +27,9 @@ from tests.checkpoint.make.deepspeed import (
     weights,
     zero,
 )
+
+DEEPSPEED = Family("DeepSpeed universal", "DeepSpeed")
+DEEPSPEED_UNIVERSAL = Family("DeepSpeed universal")
 
 T = 1_750_000_000.0
 
@@ -378,17 +383,23 @@ def test_without_latest_the_last_save_did_not_end(tmp_path: Path) -> None:
     assert found["global_step300"].reasons == [why]
 
 
+def check_marker(path: Path) -> list[Flaw]:
+    view = View(tree(path), {"facts": {"tags": {"folders": "global_step.*"}}}, Looker())
+    check_latest(view)
+    return view.found.flaws
+
+
 def test_check_marker_of_a_checkpoint_that_holds_the_tag(tmp_path: Path) -> None:
     # GIVEN a checkpoint of transformers' Trainer with DeepSpeed's inside
     zero(tmp_path / "global_step100", step=100, world=2, start=T)
-    assert check_marker(tree(tmp_path), ["global_step100"]) == []
+    assert check_marker(tmp_path) == []
 
     (tmp_path / "latest").write_bytes(b"global_step90")
-    assert check_marker(tree(tmp_path), ["global_step100"]) == [
+    assert check_marker(tmp_path) == [
         Flaw("corrupt", "names global_step90, which does not exist", "latest")
     ]
     (tmp_path / "global_step90").mkdir()
-    assert check_marker(tree(tmp_path), ["global_step90", "global_step100"]) == [
+    assert check_marker(tmp_path) == [
         Flaw(
             "partial",
             "names global_step90, and global_step100 exists: it was never committed",
@@ -396,7 +407,7 @@ def test_check_marker_of_a_checkpoint_that_holds_the_tag(tmp_path: Path) -> None
         )
     ]
     (tmp_path / "latest").unlink()
-    assert check_marker(tree(tmp_path), ["global_step100"]) == [
+    assert check_marker(tmp_path) == [
         Flaw("partial", "missing: it is written when a save is complete", "latest")
     ]
 

@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.checkpoint.layouts.hf_model import HF_MODEL
-from diagnose.checkpoint.layouts.hf_weights import Series, weights_of
+from diagnose.checkpoint.layouts.rows import layouts, pattern
+from diagnose.checkpoint.layouts.weights import Series, series_of
 from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import Checkpoint, judged
 from diagnose.checkpoint.tree import Folder, read_tree
+from tests.checkpoint.founds import Family
 from tests.checkpoint.make.base import json_bytes, safetensors_file, torch_file, write
 from tests.checkpoint.make.hf import CONFIG, LORA, MAKERS, MODEL, adapter, model, weights
+
+HF_MODEL = Family("Hugging Face model")
 
 T = 1_750_000_000.0
 INDEX = "model.safetensors.index.json"
@@ -375,7 +378,8 @@ def test_names_that_are_hostile(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_names_of_shards(name: str, series: Series, index: str) -> None:
-    weights = weights_of([name])
-    assert list(weights.series) == [series]
+    match = pattern(layouts("Hugging Face model")[0].row["facts"]["shard"]).fullmatch(name)
+    assert match is not None
+    assert series_of(match) == series
     assert series.index == index
-    assert name in [series.name(number) for number in weights.series[series]]
+    assert name == series.name(int(match["number"]))

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from diagnose.checkpoint.layouts.hf_trainer import HF_TRAINER
 from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import Checkpoint, judged
 from diagnose.checkpoint.tree import Folder, read_tree
-from tests.checkpoint.founds import remove
+from tests.checkpoint.founds import Family, remove
 from tests.checkpoint.make import hf
 from tests.checkpoint.make.base import json_bytes, torch_file, write
+
+HF_TRAINER = Family("Hugging Face Trainer")
 
 T = 1_750_000_000.0
 NAME = "checkpoint-200"

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.checkpoint.layouts.lightning import LIGHTNING
 from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import Checkpoint, judged
 from diagnose.checkpoint.tree import Folder, read_tree
-from tests.checkpoint.founds import remove
+from tests.checkpoint.founds import Family, remove
 from tests.checkpoint.make.base import torch_file, write
 from tests.checkpoint.make.lightning import MAKERS, content
+
+LIGHTNING = Family("Lightning")
 
 T = 1_750_000_000.0
 NAME = "epoch=0-step=200.ckpt"

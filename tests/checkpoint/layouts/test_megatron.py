@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.checkpoint.layouts.megatron import MEGATRON
 from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import Checkpoint, Found, judged
 from diagnose.checkpoint.tree import Folder, read_tree
+from tests.checkpoint.founds import Family
 from tests.checkpoint.make import megatron
 from tests.checkpoint.make.base import filler, json_bytes, torch_file, write
+
+MEGATRON = Family("Megatron-LM")
 
 T = 1_750_000_000.0
 FORMATS = {

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.checkpoint.layouts.nemo import NEMO
 from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import Checkpoint, Found, judged
 from diagnose.checkpoint.tree import Folder, read_tree
+from tests.checkpoint.founds import Family
 from tests.checkpoint.make import dcp, megatron, nemo
 from tests.checkpoint.make.base import filler, write
+
+NEMO = Family("NeMo")
 
 T = 1_750_000_000.0
 OTHER = ": left from another save, or the folder was renamed"

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.checkpoint.layouts.torchtune import TORCHTUNE
 from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import Checkpoint, judged
 from diagnose.checkpoint.tree import Folder, read_tree
+from tests.checkpoint.founds import Family
 from tests.checkpoint.make import hf
 from tests.checkpoint.make.base import torch_file, write
 from tests.checkpoint.make.torchtune import MAKERS, make, old
+
+TORCHTUNE = Family("torchtune")
 
 T = 1_750_000_000.0
 RECIPE = "../recipe_state/recipe_state.pt"

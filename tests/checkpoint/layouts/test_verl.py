@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.checkpoint.layouts.verl import VERL
 from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import Checkpoint, Found, judged
 from diagnose.checkpoint.tree import Folder, read_tree
+from tests.checkpoint.founds import Family
 from tests.checkpoint.make.base import json_bytes, torch_file, write
 from tests.checkpoint.make.verl import MAKERS, TRACKER, reinforced, tuned
+
+VERL = Family("verl")
 
 T = 1_760_000_000.0
 

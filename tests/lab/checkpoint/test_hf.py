@@ -13,14 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.checkpoint.layouts import Layout
-from diagnose.checkpoint.layouts.accelerate import ACCELERATE
-from diagnose.checkpoint.layouts.hf_model import HF_MODEL
-from diagnose.checkpoint.layouts.hf_trainer import HF_TRAINER
 from diagnose.checkpoint.layouts.single import read_file
 from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import Checkpoint, judged
 from diagnose.checkpoint.tree import Folder, Leaf, read_tree
+from tests.checkpoint.founds import Family
+
+ACCELERATE = Family("accelerate")
+HF_MODEL = Family("Hugging Face model")
+HF_TRAINER = Family("Hugging Face Trainer")
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.lab
@@ -29,7 +30,7 @@ WORKER = Path(__file__).with_name("worker_hf.py")
 OFFLINE = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 
 
-def judge(path: Path, layout: Layout) -> Checkpoint:
+def judge(path: Path, layout: Family) -> Checkpoint:
     tree = read_tree(str(path))
     assert isinstance(tree, Folder)
     found = layout.read(tree, Looker(verify=True))

@@ -8,24 +8,18 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
-from diagnose.checkpoint.layouts.numbered import MOST_NAMED, add_missing, gaps
+from diagnose.checkpoint.layouts.checks import MOST_NAMED, add_missing, holes
+from diagnose.checkpoint.layouts.rows import View, pattern
 from diagnose.checkpoint.look import Look
 from diagnose.checkpoint.model import Found
-from diagnose.checkpoint.tree import Folder, Leaf
 
-SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})((?:\.\w{1,32})?\.(?:safetensors|bin))")
-INDEX = re.compile(r"(.+)(\.safetensors|\.bin)\.index(?:\.\w{1,32})?\.json")
-SINGLE = re.compile(
-    r"(?:(?:pytorch_model|diffusion_pytorch_model|open_clip_model|open_clip_pytorch_model)"
-    r"(?:\.\w{1,32})?\.(?:safetensors|bin)|model(?:\.\w{1,32})?\.safetensors)"
-)
-ADAPTER = re.compile(r"adapter_model\.(?:safetensors|bin)")
 _MOST_FAMILIES = 64  # kinds of shards in one folder that are judged
-TEMPORARY = re.compile(r"(.+)\.(?:tmp|incomplete|partial|part)")
+_BYTE_LEVEL = ("ByT5", "Canine", "Perceiver")  # tokenizers without any vocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,76 +42,40 @@ class Series:
         return f"{stem}.{kind}.index.{variant + '.' if variant else ''}json"
 
 
-@dataclass(slots=True)
-class Weights:
-    """The files of a folder that hold weights, by what their names say."""
-
-    singles: list[str] = field(default_factory=list)
-    series: dict[Series, set[int]] = field(default_factory=lambda: defaultdict(set))
-    indexes: list[str] = field(default_factory=list)
-    adapters: list[str] = field(default_factory=list)
-
-    def __bool__(self) -> bool:
-        return bool(self.singles or self.series or self.indexes or self.adapters)
-
-    @property
-    def full(self) -> bool:
-        """Whether there are, or were to be, weights of a model and not only of an adapter."""
-        return bool(self.singles or self.series or self.indexes)
-
-    @property
-    def sharded(self) -> bool:
-        """Whether the model was saved in shards."""
-        return bool(self.series or self.indexes)
+def names_architecture(view: View) -> bool:
+    """Whether the settings are those of a model of transformers."""
+    data = view.look(view.folder.files["config.json"]).data
+    return isinstance(data, dict) and isinstance(data.get("architectures"), list)
 
 
-def weights_of(names: Iterable[str]) -> Weights:
-    """Which of a folder's files hold weights."""
-    weights = Weights()
-    for name in names:
-        if shard := SHARD.fullmatch(name):
-            weights.series[Series(shard[1], int(shard[3]), shard[4])].add(int(shard[2]))
-        elif INDEX.fullmatch(name):
-            weights.indexes.append(name)
-        elif SINGLE.fullmatch(name):
-            weights.singles.append(name)
-        elif ADAPTER.fullmatch(name):
-            weights.adapters.append(name)
-    return weights
+def needs_vocabulary(view: View) -> bool:
+    """Whether the settings of the tokenizer are those of one with a vocabulary."""
+    look = view.looks.get(view.prefix + "tokenizer_config.json")
+    data: Any = look.data if look else None
+    if not isinstance(data, dict) or "auto_map" in data:
+        return False
+    kind = data.get("tokenizer_class")
+    return isinstance(kind, str) and not kind.startswith(_BYTE_LEVEL)
 
 
-def weight_files(folder: Folder) -> dict[str, Leaf]:
-    """The files of weights, their indexes, and any other safetensors beside them."""
-    return {
-        name: leaf
-        for name, leaf in folder.files.items()
-        if name.endswith(".safetensors") or weights_of([name])
-    }
-
-
-def left_overs(found: Found, folder: Folder, known: Iterable[str]) -> None:
-    """Files that were being written under a temporary name; `known` are the names they were for."""
-    known = set(known)
-    for name, leaf in folder.files.items():
-        if (temporary := TEMPORARY.fullmatch(name)) and (
-            temporary[1] in known or weights_of([temporary[1]])
-        ):
-            found.parts[name] = leaf
-            found.flaw("partial", "a temporary file of an unfinished write", name)
-
-
-def check_weights(
-    found: Found, folder: Folder, looks: Mapping[str, Look], *, index: bool = True
-) -> None:
-    """Every shard is there, and holds what the index says. `index`: shards need one."""
-    weights = weights_of(folder.files)
+def check(view: View) -> None:
+    """Every shard is there, and holds what the index says; `indexed` shards need one."""
+    found, looks, index = view.found, view.looks, view.holds("indexed")
+    weights = _Weights(
+        [match.string for match in view.matches("single")],
+        defaultdict(set),
+        {match.string: match["end"] for match in view.matches("index")},
+        pattern(view.row["facts"]["shard"]),
+    )
+    for match in view.matches("shard"):
+        weights.series[series_of(match)].add(int(match["number"]))
     named: set[str] = set()
     readable: set[str] = set()  # ends of file names whose index tells which shards belong to it
-    for name in weights.indexes:
+    for name, end in weights.indexes.items():
         if (shards := _mapped(found, name, looks)) is not None:
-            named |= _check_index(found, folder, name, shards, looks, weights)
-            readable.add(_kind(name))
-    broken = {_kind(name) for name in weights.indexes} - readable
+            named |= _check_index(view, name, shards, weights)
+            readable.add(end)
+    broken = set(weights.indexes.values()) - readable
     families: dict[tuple[str, str], list[Series]] = defaultdict(list)
     for series in weights.series:
         families[series.stem, series.end].append(series)
@@ -146,16 +104,27 @@ def check_weights(
     _check_rival_single(found, weights, looks)
 
 
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """The files that hold weights: whole ones, shards, indexes with the end of what they name."""
+
+    singles: list[str]
+    series: dict[Series, set[int]]
+    indexes: dict[str, str]
+    shard: re.Pattern[str]
+
+
+def series_of(match: re.Match[str]) -> Series:
+    """The series that a shard is of."""
+    return Series(match["stem"], int(match["count"]), match["end"])
+
+
 def _named(series: Series, numbers: set[int], named: set[str]) -> bool:
     return any(series.name(number) in named for number in numbers)
 
 
 def _count(series: Series) -> int:
     return series.count
-
-
-def _kind(index: str) -> str:
-    return ".safetensors" if ".safetensors.index" in index else ".bin"
 
 
 def _mapped(found: Found, name: str, looks: Mapping[str, Look]) -> dict[str, list[str]] | None:
@@ -179,26 +148,23 @@ def _mapped(found: Found, name: str, looks: Mapping[str, Look]) -> dict[str, lis
 
 
 def _check_index(
-    found: Found,
-    folder: Folder,
-    name: str,
-    shards: Mapping[str, list[str]],
-    looks: Mapping[str, Look],
-    weights: Weights,
+    view: View, name: str, shards: Mapping[str, list[str]], weights: _Weights
 ) -> set[str]:
     """Flaws of the files an index names; gives their names."""
-    there = [file for file in shards if file in folder.files]
-    others = any(not single.endswith(_kind(name)) for single in weights.singles) or any(
-        not series.end.endswith(_kind(name)) for series in weights.series
+    found, looks, end = view.found, view.looks, weights.indexes[name]
+    there = [file for file in shards if file in view.folder.files]
+    others = any(not single.endswith(end) for single in weights.singles) or any(
+        not series.end.endswith(end) for series in weights.series
     )
     if not there and others:
         found.notes.append(f"none of the files that {name} names exist: the model is complete "
                            "without them if the same weights exist in another format")  # fmt: skip
         return set()
-    series = {Series(m[1], int(m[3]), m[4]) for file in shards if (m := SHARD.fullmatch(file))}
+    matches = {file: weights.shard.fullmatch(file) for file in shards}
+    series = {series_of(match) for match in matches.values() if match}
     for one in islice(series, _MOST_FAMILIES):
         _check_series(found, one, weights.series.get(one, set()))
-    plain = sorted(file for file in shards if not SHARD.fullmatch(file) and file not in there)
+    plain = sorted(file for file, match in matches.items() if not match and file not in there)
     add_missing(found, "missing: the index names it", map(_short, plain), len(plain))
     total, complete = 0, len(there) == len(shards)
     for file in there:
@@ -224,13 +190,12 @@ def _claimed_size(look: Look) -> int | None:
 
 
 def _check_series(found: Found, series: Series, have: set[int]) -> None:
-    some, total = gaps(have - {0}, series.count + 1)
-    names = (series.name(number) for number in islice(some, 1, None))  # they count from 1
-    why = f"missing: {series.count + 1 - total} of {series.count} shards exist"
-    add_missing(found, why, names, total - 1)
+    some, total = holes({(one,) for one in have}, [series.count + 1], 1)  # they count from 1
+    why = f"missing: {series.count - total} of {series.count} shards exist"
+    add_missing(found, why, (series.name(one) for (one,) in some), total)
 
 
-def _check_rival_single(found: Found, weights: Weights, looks: Mapping[str, Look]) -> None:
+def _check_rival_single(found: Found, weights: _Weights, looks: Mapping[str, Look]) -> None:
     """One file with the weights beside shards: loaders take the file, whatever is newer."""
     for single in weights.singles[:_MOST_FAMILIES]:
         stem, _, end = single.rpartition(".")
