@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from diagnose.checkpoint.compare.incomplete import alike, begun_beside, in_order, unlike
-from diagnose.checkpoint.compare.run import compare
+from diagnose.checkpoint.compare import alike, begun_beside, compare, in_order, unlike
 from diagnose.checkpoint.layouts.rows import Layout, layouts, pattern, read
 from diagnose.checkpoint.layouts.single import read_file
 from diagnose.checkpoint.look import Looker

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from threading import Lock
-from typing import Any
+from typing import Any, Literal
 
 from diagnose.checkpoint import safetensors, torch_bytes, torch_legacy, torch_zip
 from diagnose.checkpoint.damaged import DamagedError, Ends, exactly, is_blank
-from diagnose.checkpoint.file_names import CONTENT_UNUSED, TOKENIZERS, Kind, kind_of, never_empty
 from diagnose.checkpoint.inside import MAX_BYTES as MAX_STEP_BYTES
 from diagnose.checkpoint.inside import check_imports, step_in
 from diagnose.checkpoint.json_text import MAX_BYTES as MAX_JSON
@@ -25,6 +26,30 @@ from diagnose.ingest.raw import reason
 from diagnose.parse.pickles import NoPickleError, TruncatedPickleError, end_of
 from diagnose.text.ranks import counted
 
+Kind = Literal["torch", "legacy", "safetensors", "pickle", "json", "text", "other"]
+
+_TORCH = frozenset({".pt", ".pth", ".ckpt", ".th"})
+_TORCH_BIN = re.compile(
+    r"(?:(?:diffusion_)?pytorch_model|adapter_model|optimizer|scheduler|sampler|training_args)"
+    r".*\.bin"
+)
+_PICKLES = frozenset({".pkl", ".pickle"})
+_TEXTS = frozenset({
+    ".txt", ".md", ".py", ".yaml", ".yml", ".jinja", ".jsonl", ".log", ".sh", ".cfg", ".toml",
+    ".ini", ".csv", ".tsv",
+})  # fmt: skip
+# What may not be empty: weights, states, and what a loader reads. Data files of DCP may be, where a
+# rank has nothing to save; so may markers, locks and logs.
+_NEVER_EMPTY = _TORCH | _PICKLES | {
+    ".bin", ".safetensors", ".json", ".npy", ".npz", ".h5", ".gguf", ".nemo", ".tar", ".model",
+    ".msgpack", ".onnx", ".jinja",
+}  # fmt: skip
+_NEVER_EMPTY_NAMES = frozenset({
+    "latest", "latest_universal", "latest_checkpointed_iteration.txt", "vocab.txt", "merges.txt",
+    "model.yaml",
+})  # fmt: skip
+TOKENIZERS = frozenset({"tokenizer.model", "spiece.model", "sentencepiece.bpe.model"})
+CONTENT_UNUSED = frozenset({"tokenizer.json", "vocab.json"})  # large, and nobody asks for it
 MAX_TEXT = 64 << 10  # bytes of a text file that is read
 MAX_PICKLE = 16 << 20  # bytes of a plain pickle that is walked over
 MAX_HELD = 64 << 20  # bytes, about, of what all looks that are kept tell of contents
@@ -32,9 +57,35 @@ REQUESTS = 16  # at the same time to a remote place
 _LOCAL_PIECE, _REMOTE_PIECE = 4096, 128 << 10  # bytes read at either end of a file
 _LOCAL_SAMPLE, _REMOTE_SAMPLE = 64, 2  # local headers of a zip that are looked at
 _HEAD = 512
-
 _LFS = b"version https://git-lfs.github.com/spec/"
 _PAGES = (b"<!doctype", b"<html", b"<?xml")
+
+
+def _suffix(name: str) -> str:
+    return PurePosixPath(name).suffix.lower()
+
+
+def _is_torch(name: str) -> bool:
+    return _suffix(name) in _TORCH or _TORCH_BIN.fullmatch(name) is not None
+
+
+def never_empty(name: str) -> bool:
+    """Whether no file of this name may be empty."""
+    return _suffix(name) in _NEVER_EMPTY or name in _NEVER_EMPTY_NAMES or name.endswith(".metadata")
+
+
+def kind_of(name: str) -> Kind:
+    """What a file should be by its name."""
+    suffix = _suffix(name)
+    if _is_torch(name):
+        return "torch"
+    if suffix == ".safetensors":
+        return "safetensors"
+    if suffix in _PICKLES or name.endswith(".metadata"):
+        return "pickle"
+    if suffix == ".json":
+        return "json"
+    return "text" if suffix in _TEXTS or name in _NEVER_EMPTY_NAMES else "other"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,32 +1,18 @@
-"""From which checkpoint to resume, and how each framework is told to."""
+"""From which checkpoint to resume, how each framework is told to, and what is lost by it."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from diagnose.checkpoint.model import Checkpoint, Resume
+from diagnose.cost import gpu_hours, span
+from diagnose.text.times import moment
+from diagnose.timeline.event import Timeline
 
-# `path`: the checkpoint, `parent`: the folder it lies in, `name`: its last part, `step`: its step.
-# Sources: the frameworks' documentation and argument parsers.
-_SETTINGS = {
-    "transformers": "--resume_from_checkpoint {path}",
-    "megatron": "--load {parent} --ckpt-step {step}",
-    "llama2-accessory": "--resume {path}",
-    "verl": "trainer.resume_mode=resume_path trainer.resume_from_path={path}",
-    "torchtitan": "--checkpoint.folder {parent} --checkpoint.load_step {step}",
-    "torchtune": "resume_from_checkpoint=True checkpointer.checkpoint_dir={path}",
-}
-_CALLS = {
-    "accelerate": "accelerator.load_state({quoted})",
-    "deepspeed": "model_engine.load_checkpoint({parent_quoted}, tag={name_quoted})",
-    "nemo": "nl.AutoResume(resume_from_path={quoted})",
-    "lightning": "trainer.fit(model, ckpt_path={quoted})",
-    "dcp": "torch.distributed.checkpoint.load(state_dict, checkpoint_id={quoted})",
-    "peft": "PeftModel.from_pretrained(base_model, {quoted}, is_trainable=True)  # weights only",
-}
 _FILE = "torch.load({quoted}, map_location='cpu', mmap=True, weights_only=True)"
 _NO_OPTIMIZER = "  # weights only: the optimizer starts from scratch"
 _SAFETENSORS = "safetensors.torch.load_file({quoted})" + _NO_OPTIMIZER
@@ -93,8 +79,11 @@ def how(checkpoint: Checkpoint) -> tuple[str, Literal["python", "setting"]]:
     """The call or the setting that resumes from a checkpoint, and which of the two it is."""
     path, name = checkpoint.path, _name(checkpoint.path)
     parent = _parent(path)
-    setting = _SETTINGS.get(checkpoint.framework)
-    pattern = setting or _CALLS.get(checkpoint.framework)
+    from diagnose.checkpoint.layouts.rows import layouts  # noqa: PLC0415  seldom needed
+
+    rows = (one.row for one in layouts() if one.row.get("framework") == checkpoint.framework)
+    ways: dict[str, str] = next((row["resume"] for row in rows if "resume" in row), {})
+    pattern = ways.get("setting") or ways.get("python")
     if pattern is None:
         pattern = _FILE if checkpoint.files == 1 else _WEIGHTS
         if checkpoint.layout == "safetensors file":
@@ -103,7 +92,7 @@ def how(checkpoint: Checkpoint) -> tuple[str, Literal["python", "setting"]]:
         path=_shell(path), parent=_shell(parent), quoted=repr(path), parent_quoted=repr(parent),
         name_quoted=repr(name), step="" if checkpoint.step is None else checkpoint.step,
     )  # fmt: skip
-    return text, "setting" if setting else "python"
+    return text, "setting" if "setting" in ways else "python"
 
 
 def _shell(path: str) -> str:
@@ -120,3 +109,35 @@ def _name(path: str) -> str:
 
 def _parent(path: str) -> str:
     return path.rstrip("/").rpartition("/")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """`last` is the last step the logs show; `steps` and `gpu_hours` are what comes again.
+
+    `gpu_hours` is None where the logs do not tell when the step of the checkpoint was, or how many
+    ranks there were.
+    """
+
+    last: int
+    steps: int
+    gpu_hours: float | None
+
+
+def lost(timeline: Timeline, step: int | None, world_size: int | None) -> Lost | None:
+    """What a restart at `step` loses; None where the logs show no step behind it.
+
+    Time counts from the first line at or beyond the step to the last line of the job's own logs.
+    """
+    steps = [(e.step, e.time) for e in timeline.kind("progress") if e.step is not None]
+    if step is None or not steps:
+        return None
+    last = max(count for count, _ in steps)
+    if last < step:
+        return None
+    began = [time for count, time in steps if count >= step and time is not None]
+    end = span(timeline)[1]
+    seconds = None
+    if began and end is not None:
+        seconds = max(0.0, (end - moment(min(began))).total_seconds())
+    return Lost(last, last - step, gpu_hours(seconds, world_size))

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from diagnose.checkpoint.lost import Lost
 from diagnose.checkpoint.model import Checkpoint, Inspection, State
-from diagnose.checkpoint.resume import resume
+from diagnose.checkpoint.resume import Lost, resume
 from diagnose.report import checkpoint as report
 
 EXPECTED = Path(__file__).parent / "expected"

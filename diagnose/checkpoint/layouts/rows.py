@@ -28,7 +28,7 @@ Row = Mapping[str, Any]
 
 
 # What a row says for itself. All else it has from the one that it is `like`.
-_OWN = ("name", "order", "is", "only", "like", "marks", "compare", "facts", "groups")
+_OWN = ("name", "order", "is", "only", "like", "marks", "resume", "compare", "facts", "groups")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,8 @@ import re
 from dataclasses import replace
 
 from diagnose.catalog.schema import Catalog, Run
-from diagnose.checkpoint.lost import Lost, lost
 from diagnose.checkpoint.model import Checkpoint, Inspection
-from diagnose.checkpoint.resume import newest
+from diagnose.checkpoint.resume import Lost, lost, newest
 from diagnose.diagnosis import Diagnosis, Evidence, RemedyStep
 from diagnose.infer.advise.remedies import step_of
 from diagnose.infer.rules.checkpoints import adjective, name, state_of, why_damaged

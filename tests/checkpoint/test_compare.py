@@ -1,6 +1,6 @@
 import pytest
 
-from diagnose.checkpoint.compare.run import compare
+from diagnose.checkpoint.compare import compare
 from diagnose.checkpoint.model import Flaw, Found
 
 from ..founds import Told, found

@@ -1,1 +1,0 @@
-"""The checkpoints of one run compared with each other."""
