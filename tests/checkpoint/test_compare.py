@@ -2,8 +2,7 @@ import pytest
 
 from diagnose.checkpoint.compare import compare
 from diagnose.checkpoint.model import Flaw, Found
-
-from ..founds import Told, found
+from tests.checkpoint.founds import Told, found
 
 FILES = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state_0.pth", "rng_state_1.pth")
 HOUR = 3600.0

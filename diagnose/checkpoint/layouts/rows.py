@@ -71,7 +71,9 @@ class Layout:
 
 def layouts(family: str = "") -> list[Layout]:
     """Those of a family, or all that are recognised by themselves, the most telling first."""
-    return [one for one in _all() if (one.family == family if family else "only" not in one.row)]
+    return [
+        one for one in all_layouts() if (one.family == family if family else "only" not in one.row)
+    ]
 
 
 def read(
@@ -84,7 +86,8 @@ def read(
 
 
 @cache
-def _all() -> tuple[Layout, ...]:
+def all_layouts() -> tuple[Layout, ...]:
+    """All, in the order in which they are asked."""
     files = [yaml.load(path.read_bytes(), _LOADER) for path in sorted(FOLDER.glob("*.yaml"))]
     rows = sorted(
         (one for file in files for one in file["layouts"]), key=lambda row: row.get("order", 50)

@@ -53,43 +53,9 @@ def test_what_the_makers_write_is_whole(tmp_path: Path, maker: str, world: int) 
     assert (checkpoint.step, checkpoint.ranks, checkpoint.framework) == (3, world, "accelerate")
 
 
-LATER = "missing: later files of the same kind exist"
-
-
 @pytest.mark.parametrize(
     ("maker", "gone", "reasons"),
     [
-        ("accelerate", "model.safetensors", ["model.safetensors: missing: there is no model"]),
-        ("accelerate", "optimizer.bin", ["optimizer.bin: missing: its scheduler exists"]),
-        (
-            "accelerate",
-            "random_states_2.pkl",
-            ["random_states_2.pkl: missing: 3 of 4 ranks wrote theirs"],
-        ),
-        ("accelerate-two-models", "model.safetensors", [f"model.safetensors: {LATER}"]),
-        ("accelerate-two-models", "optimizer.bin", [f"optimizer.bin: {LATER}"]),
-        ("accelerate-two-models", "scheduler.bin", [f"scheduler.bin: {LATER}"]),
-        (
-            "accelerate-deepspeed",
-            "pytorch_model",
-            ["pytorch_model: missing: DeepSpeed keeps the model and optimizer there"],
-        ),
-        (
-            "accelerate-deepspeed",
-            "latest",
-            ["latest: missing: it is written when a save is complete"],
-        ),
-        (
-            "accelerate-deepspeed",
-            "pytorch_model/mp_rank_00_model_states.pt",
-            ["pytorch_model/mp_rank_00_model_states.pt: missing: model states of 0 of 1 model "
-             "parallel ranks exist"],
-        ),
-        (
-            "accelerate-deepspeed",
-            "random_states_3.pkl",
-            ["random_states_3.pkl: missing: 3 of 4 ranks wrote theirs"],
-        ),
         ("accelerate-fsdp", "optimizer_0", ["optimizer_0: missing: FSDP's model exists"]),
         (
             "accelerate-fsdp",
@@ -111,12 +77,6 @@ def test_what_is_missing_is_named(
     remove(path / gone)
     checkpoint = judge(path)
     assert (checkpoint.state, checkpoint.reasons) == ("partial", reasons)
-
-
-def test_the_random_states_are_written_last(tmp_path: Path) -> None:
-    path = made(tmp_path, "accelerate", world=1)
-    (path / "random_states_0.pkl").unlink()
-    assert judge(path).reasons == ["random_states_0.pkl: missing: 0 of 1 ranks wrote theirs"]
 
 
 def test_a_save_that_ended_after_its_first_file(tmp_path: Path) -> None:

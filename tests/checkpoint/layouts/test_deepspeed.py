@@ -101,20 +101,6 @@ def test_a_folder_of_a_tag_and_nothing_in_it(tmp_path: Path) -> None:
     assert found.step == 500
 
 
-@pytest.mark.parametrize("rank", [0, 2, 3])
-def test_a_missing_optimizer_state_is_named_even_the_last(tmp_path: Path, rank: int) -> None:
-    folder = tmp_path / "global_step100"
-    zero(folder, step=100, world=4, start=T)
-    name = f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt"
-    (folder / name).unlink()
-
-    found = alone(folder)
-
-    assert found.state == "partial"
-    assert found.reasons == [f"{name}: missing: optimizer states of 3 of 4 ranks exist"]
-    assert found.ranks == 4
-
-
 def test_all_optimizer_states_missing(tmp_path: Path) -> None:
     # GIVEN the model states that rank 0 wrote, and a job that died before the optimizer was saved
     folder = tmp_path / "global_step100"
@@ -129,21 +115,6 @@ def test_all_optimizer_states_missing(tmp_path: Path) -> None:
     )
     assert found.reasons[-1] == "missing: 4 more files like these"
     assert len(found.reasons) == 9
-
-
-@pytest.mark.parametrize("stage", [2, 3])
-def test_missing_model_states(tmp_path: Path, stage: int) -> None:
-    folder = tmp_path / "global_step100"
-    zero(folder, step=100, world=4, start=T, stage=stage)
-    name = (
-        "mp_rank_00_model_states.pt" if stage == 2 else "zero_pp_rank_3_mp_rank_00_model_states.pt"
-    )
-    (folder / name).unlink()
-
-    found = alone(folder)
-
-    of = "0 of 1 model parallel ranks" if stage == 2 else "3 of 4 ranks"
-    assert found.reasons == [f"{name}: missing: model states of {of} exist"]
 
 
 def test_a_model_parallel_rank_that_wrote_nothing(tmp_path: Path) -> None:
@@ -252,27 +223,6 @@ def test_layers_without_weights_have_no_file(tmp_path: Path) -> None:
     assert alone(folder).state == "whole"
 
 
-def test_a_missing_layer(tmp_path: Path) -> None:
-    folder = tmp_path / "global_step100"
-    pipeline(folder, step=100, world=4, start=T)
-    for t in range(2):
-        (folder / f"layer_04-model_{t:02d}-model_states.pt").unlink()
-
-    found = alone(folder)
-
-    why = "missing: the layers before and after exist"
-    assert found.reasons == [f"layer_04-model_{t:02d}-model_states.pt: {why}" for t in range(2)]
-
-
-def test_a_missing_slice_of_a_layer(tmp_path: Path) -> None:
-    folder = tmp_path / "global_step100"
-    pipeline(folder, step=100, world=4, start=T)
-    (folder / "layer_08-model_01-model_states.pt").unlink()
-    assert alone(folder).reasons == [
-        "layer_08-model_01-model_states.pt: missing: other slices of the layer exist"
-    ]
-
-
 def test_layers_of_a_pipeline_without_tensor_parallel_ranks(tmp_path: Path) -> None:
     folder = tmp_path / "global_step100"
     for number in (0, 1, 2, 4, 5):
@@ -298,15 +248,6 @@ def test_a_pyramid_of_experts(tmp_path: Path) -> None:
     for expert in (2, 3):
         (folder / f"layer_0_expert_{expert}_mp_rank_00_model_states.pt").unlink()
     assert alone(folder).state == "whole"
-
-
-def test_a_missing_expert_parallel_rank(tmp_path: Path) -> None:
-    folder = tmp_path / "global_step100"
-    experts(folder, step=100, world=4, start=T, ranks=4)
-    (folder / "expp_rank_2_mp_rank_00_optim_states.pt").unlink()
-    assert alone(folder).reasons == [
-        "expp_rank_2_mp_rank_00_optim_states.pt: missing: 3 of 4 expert parallel ranks exist"
-    ]
 
 
 def test_universal(tmp_path: Path) -> None:

@@ -300,21 +300,6 @@ def test_links_of_the_hub_cache(tmp_path: Path) -> None:
     assert reasons(snapshot) == [f"{shard(2)}: is a dangling link"]
 
 
-@pytest.mark.parametrize(
-    ("gone", "reason"),
-    [
-        ("adapter_config.json", "missing: it is written after the adapter's weights"),
-        ("adapter_model.safetensors", "missing: its adapter_config.json exists"),
-    ],
-)
-def test_half_an_adapter(tmp_path: Path, gone: str, reason: str) -> None:
-    adapter(tmp_path, step=1, start=T)
-    (tmp_path / gone).unlink()
-    checkpoint = judge(tmp_path)
-    assert checkpoint is not None
-    assert (checkpoint.state, checkpoint.reasons) == ("partial", [f"{gone}: {reason}"])
-
-
 def test_further_adapters_are_part_of_the_first_one(tmp_path: Path) -> None:
     adapter(tmp_path, step=1, start=T)
     adapter(tmp_path / "second", step=1, start=T, kind="bin")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -69,66 +68,16 @@ THREE_OF_FOUR = "missing: 3 of 4 ranks wrote theirs"
 @pytest.mark.parametrize(
     ("maker", "gone", "reasons"),
     [
-        ("hf-trainer", "trainer_state.json", [f"trainer_state.json: {WRITTEN_LAST}"]),
-        (
-            "hf-trainer",
-            "optimizer.pt",
-            ["optimizer.pt: missing: without it training restarts from scratch"],
-        ),
-        (
-            "hf-trainer",
-            "scheduler.pt",
-            ["scheduler.pt: missing: the learning-rate schedule restarts from scratch"],
-        ),
-        ("hf-trainer", "rng_state_1.pth", [f"rng_state_1.pth: {THREE_OF_FOUR}"]),
-        ("hf-trainer", "rng_state_3.pth", [f"rng_state_3.pth: {THREE_OF_FOUR}"]),
-        (
-            "hf-trainer",
-            "model.safetensors",
-            ["model.safetensors: missing: there are no model weights"],
-        ),
-        ("hf-trainer", "config.json", ["config.json: missing: from_pretrained needs it"]),
-        (
-            "hf-trainer",
-            "tokenizer_config.json",
-            ["tokenizer_config.json: missing: it is saved with tokenizer.json"],
-        ),
         (
             "hf-trainer-sharded",
             "model-00003-of-00003.safetensors",
             ["model-00003-of-00003.safetensors: missing: 2 of 3 shards exist"],
         ),
         (
-            "hf-trainer-lora",
-            "adapter_model.safetensors",
-            ["adapter_model.safetensors: missing: its adapter_config.json exists"],
-        ),
-        (
-            "hf-trainer-lora",
-            "adapter_config.json",
-            ["adapter_config.json: missing: it is written after the adapter's weights"],
-        ),
-        (
-            "hf-trainer-deepspeed-zero2",
-            "model.safetensors",
-            ["model.safetensors: missing: there are no model weights"],
-        ),
-        (
-            "hf-trainer-deepspeed-zero2",
-            "latest",
-            ["latest: missing: it is written when a save is complete"],
-        ),
-        (
             "hf-trainer-deepspeed-zero3",
             "global_step200",
             ["global_step200: missing: DeepSpeed keeps the optimizer there",
              "model.safetensors: missing: there are no model weights"],
-        ),
-        (
-            "hf-trainer-deepspeed-zero2",
-            "global_step200/bf16_zero_pp_rank_3_mp_rank_00_optim_states.pt",
-            ["global_step200/bf16_zero_pp_rank_3_mp_rank_00_optim_states.pt: missing: optimizer "
-             "states of 3 of 4 ranks exist"],
         ),
         ("hf-trainer-fsdp-sharded", "optimizer_0", ["optimizer_0: missing: FSDP's model exists"]),
         (
@@ -140,11 +89,6 @@ THREE_OF_FOUR = "missing: 3 of 4 ranks wrote theirs"
             "hf-trainer-fsdp-sharded",
             "optimizer_0/.metadata",
             ["optimizer_0/.metadata: missing: it is written last, so this save never finished"],
-        ),
-        (
-            "hf-trainer-fsdp-full",
-            "optimizer.bin",
-            ["optimizer.bin: missing: FSDP's model exists"],
         ),
     ],
 )  # fmt: skip
@@ -283,12 +227,6 @@ def test_what_is_normal_stays_whole(tmp_path: Path, change: Callable[[Path], Non
     assert (checkpoint.state, checkpoint.reasons) == ("whole", [])
 
 
-def test_only_the_model_was_to_be_saved(tmp_path: Path) -> None:
-    checkpoint = judge(made(tmp_path, "hf-trainer-model-only"))
-    assert checkpoint.state == "whole"
-    assert checkpoint.notes == ["only the model was saved: the optimizer would start from scratch"]
-
-
 def test_modules_of_sentence_transformers_are_the_model(tmp_path: Path) -> None:
     path = made(tmp_path)
     for name in ("model.safetensors", "config.json", "generation_config.json"):
@@ -403,22 +341,3 @@ def test_a_best_checkpoint_that_is_gone_is_a_note(tmp_path: Path) -> None:
     assert {one.state for one in found.values()} == {"whole"}
     assert found["checkpoint-100"].notes == []
     assert found["checkpoint-200"].notes == ["the best checkpoint was checkpoint-50, which is gone"]
-
-
-def test_one_file_per_rank_of_fsdp(tmp_path: Path) -> None:
-    path = made(tmp_path, "hf-trainer-fsdp-sharded")
-    for name in ("pytorch_model_fsdp_0", "optimizer_0"):
-        shutil.rmtree(path / name)
-        for rank in range(4):
-            write(path / f"{name}_rank{rank}.bin", torch_file(content={"a": rank}), T)
-    assert judge(path).state == "whole"
-    (path / "optimizer_0_rank3.bin").unlink()
-    assert judge(path).reasons == ["optimizer_0_rank3.bin: missing: 3 of 4 ranks wrote theirs"]
-
-
-def test_one_file_per_rank_of_xla(tmp_path: Path) -> None:
-    path = made(tmp_path)
-    (path / "optimizer.pt").unlink()
-    for rank in (0, 1, 3):
-        write(path / f"rank{rank}-of-4-optimizer.pt", torch_file(content={"a": rank}), T)
-    assert judge(path).reasons == ["rank2-of-4-optimizer.pt: missing: 3 of 4 ranks wrote theirs"]

@@ -12,8 +12,7 @@ from diagnose.checkpoint.model import Checkpoint, judged
 from diagnose.checkpoint.tree import Folder, read_tree
 from tests.checkpoint.founds import Family
 from tests.checkpoint.make import hf
-from tests.checkpoint.make.base import torch_file, write
-from tests.checkpoint.make.torchtune import MAKERS, make, old
+from tests.checkpoint.make.torchtune import MAKERS, make
 
 TORCHTUNE = Family("torchtune")
 
@@ -56,37 +55,6 @@ def test_what_the_makers_write_is_whole(tmp_path: Path, maker: str) -> None:
     assert [one.notes for one in found] == [[], [], []]
 
 
-@pytest.mark.parametrize(
-    ("gone", "reason"),
-    [
-        ("model-00004-of-00004.safetensors", "missing: 3 of 4 shards exist"),
-        ("model.safetensors.index.json", "missing: it is written when all shards exist"),
-        ("adapter_model.pt", "missing: torchtune itself loads this one"),
-        ("adapter_model.safetensors", "missing: its adapter_config.json exists"),
-        ("adapter_config.json", "missing: it is written after the adapter's weights"),
-        ("config.json", "missing: from_pretrained needs it"),
-        (
-            "tokenizer.json",
-            "missing: the tokenizer's settings exist, but no vocabulary",
-        ),
-    ],
-)
-def test_what_is_missing_is_named(tmp_path: Path, gone: str, reason: str) -> None:
-    make(tmp_path / "epoch_0", step=0, world=2, start=T, lora=True)
-    (tmp_path / "epoch_0" / gone).unlink()
-    checkpoint = judge(tmp_path / "epoch_0")
-    assert checkpoint is not None
-    assert (checkpoint.state, checkpoint.reasons) == ("partial", [f"{gone}: {reason}"])
-
-
-def test_a_single_file_of_metas_or_torchtunes_format_has_no_index(tmp_path: Path) -> None:
-    path = tmp_path / "epoch_0"
-    write(path / "model-00001-of-00001.bin", torch_file(content=hf.state_dict("0")), T)
-    checkpoint = judge(path)
-    assert checkpoint is not None
-    assert (checkpoint.state, checkpoint.layout) == ("whole", "torchtune")
-
-
 def test_the_recipes_state_counts_for_the_last_epoch(tmp_path: Path) -> None:
     two(tmp_path)
     recipe = tmp_path / "recipe_state/recipe_state.pt"
@@ -119,24 +87,6 @@ def test_the_final_epoch_writes_no_recipe_state(tmp_path: Path) -> None:
     assert found[1].notes == [
         "recipe_state.pt is from an earlier epoch, as is normal after the final one"
     ]
-
-
-def test_before_0_4_all_epochs_lay_in_one_folder(tmp_path: Path) -> None:
-    old(tmp_path, step=2, world=2, start=T, shards=3)
-    checkpoint = judge(tmp_path)
-    assert checkpoint is not None
-    assert (checkpoint.state, checkpoint.step, checkpoint.files) == ("whole", 2, 11)
-    (tmp_path / "hf_model_0003_2.pt").unlink()
-    (tmp_path / "recipe_state.pt").unlink()
-    checkpoint = judge(tmp_path)
-    assert checkpoint is not None
-    assert (checkpoint.state, checkpoint.reasons) == (
-        "partial",
-        [
-            "hf_model_0003_2.pt: missing: 2 of 3 shards of epoch 2 exist",
-            "recipe_state.pt: missing: without it training restarts from scratch",
-        ],
-    )
 
 
 def test_other_folders_are_none(tmp_path: Path) -> None:

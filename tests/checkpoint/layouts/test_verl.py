@@ -53,27 +53,6 @@ def test_what_the_makers_write_is_whole(tmp_path: Path, maker: str) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("actor/model_world_size_4_rank_3.pt", "missing: 3 of 4 ranks wrote theirs"),
-        ("critic/optim_world_size_4_rank_0.pt", "missing: 3 of 4 ranks wrote theirs"),
-        ("actor/extra_state_world_size_4_rank_2.pt", "missing: 3 of 4 ranks wrote theirs"),
-        ("data.pt", "missing: the data loader's state is saved after all models"),
-        (
-            "actor/huggingface/config.json",
-            "missing: rank 0 saves it beside the states of its model",
-        ),
-    ],
-)
-def test_one_missing_file(tmp_path: Path, name: str, why: str) -> None:
-    folder = tmp_path / "global_step_5"
-    reinforced(folder, step=5, world=4, start=T)
-    (folder / name).unlink()
-    found = alone(folder)
-    assert (found.state, found.reasons) == ("partial", [f"{name}: {why}"])
-
-
 def test_the_world_stands_in_the_configuration_too(tmp_path: Path) -> None:
     # GIVEN a model saved without optimizer and other states, and no shard of it left
     folder = tmp_path / "global_step_5"
@@ -84,14 +63,6 @@ def test_the_world_stands_in_the_configuration_too(tmp_path: Path) -> None:
         f"actor/model_world_size_2_rank_{rank}.pt: missing: 0 of 2 ranks wrote theirs"
         for rank in range(2)
     ]
-
-
-def test_models_may_be_saved_without_optimizer(tmp_path: Path) -> None:
-    folder = tmp_path / "global_step_5"
-    reinforced(folder, step=5, world=4, start=T)
-    for path in (*folder.glob("*/optim_*"), *folder.glob("*/extra_state_*")):
-        path.unlink()
-    assert alone(folder).state == "whole"
 
 
 def test_a_truncated_shard_is_named_with_its_role(tmp_path: Path) -> None:
@@ -145,13 +116,6 @@ def test_rotation_leaves_the_data_loader(tmp_path: Path) -> None:
 def test_a_folder_made_and_nothing_written(tmp_path: Path) -> None:
     (tmp_path / "global_step_5/actor").mkdir(parents=True)
     assert alone(tmp_path / "global_step_5").reasons == ["nothing was written to it"]
-
-
-def test_a_data_loader_of_a_rank_is_missing(tmp_path: Path) -> None:
-    folder = tmp_path / "global_step_5"
-    tuned(folder, step=5, world=4, start=T)
-    (folder / "data_1.pt").unlink()
-    assert alone(folder).reasons == ["data_1.pt: missing: the data loaders of other ranks exist"]
 
 
 def test_files_of_an_earlier_world_are_noted(tmp_path: Path) -> None:
@@ -214,16 +178,6 @@ def megatron(folder: Path) -> None:
     manifest = {"schema_version": 2, "global_step": 5, "contents": contents}
     write(folder / "actor/ckpt_contents.json", json_bytes(manifest), T)
     write(folder / "data.pt", torch_file(content={}), T)
-
-
-def test_megatron_lists_what_it_saved(tmp_path: Path) -> None:
-    folder = tmp_path / "global_step_5"
-    megatron(folder)
-    assert alone(folder).state == "whole"
-    (folder / "actor/transformer_config.json").unlink()
-    assert alone(folder).reasons == [
-        "actor/transformer_config.json: missing: ckpt_contents.json lists it"
-    ]
 
 
 def test_megatron_died_before_it_listed_what_it_saved(tmp_path: Path) -> None:
