@@ -27,6 +27,7 @@ from diagnose.checkpoint.tree import Folder
 
 _OWN_TAG = re.compile(r"global_step(\d{1,15})(?:_universal)?")
 _PARAM_FILES = ("fp32.pt", "exp_avg.pt", "exp_avg_sq.pt")
+_KINDS = ("model", "shards", "optimizer", "experts", "expert_ranks")  # facts of DeepSpeed's rows
 _ALIKE = 0.02  # share by which layers of the same kind differ in bytes at the most
 _SMALL = 0.5  # of the median of all pieces of the optimizer
 _KEYS = (
@@ -53,14 +54,9 @@ def count_ranks(view: View) -> None:
     The first model states that tell it say how many the job had; copies of the shards in several
     groups (MiCS), of which one is saved, are fewer.
     """
-    matches = [one for fact in ("model", "shards", "optimizer") for one in view.matches(fact)]
-    beside = [one for fact in ("experts", "expert_ranks") for one in view.matches(fact)]
-    mp = 1 + max((int(one["mp"]) for one in matches + beside), default=-1)
-    pieces = [one for one in matches if "dp" in one.re.groupindex]
-    dp = 1 + max((int(one["dp"]) for one in pieces), default=-1)
-    models = _pieces(view.found).models
-    says_dp, says_mp, view.numbers["staged"], mics = _claims(view.found, models)
-    mp, dp = max(mp, says_mp), dp if mics else max(dp, says_dp)
+    names = _pieces(view.found)
+    says_dp, says_mp, view.numbers["staged"], mics = _claims(view.found, names.models)
+    mp, dp = max(names.mp, says_mp), names.dp if mics else max(names.dp, says_dp)
     view.numbers |= {"mp_size": mp, "dp_size": dp}
     view.found.ranks = dp * mp or None
 
@@ -78,10 +74,7 @@ def _claims(found: Found, models: list[str]) -> tuple[int, int, int, int]:
 
 def check_sizes(view: View) -> None:
     """Pieces of the optimizer are equal but for the last one, which has no padding."""
-    pieces: dict[int, dict[int, str]] = defaultdict(dict)
-    for match in view.matches("optimizer"):
-        pieces[int(match["mp"])][int(match["dp"])] = match.string
-    for names in pieces.values():
+    for names in _pieces(view.found).kinds["optimizer"].values():
         sizes = {rank: view.found.parts[name].size for rank, name in names.items()}
         if len(sizes) < 3:
             continue
@@ -173,9 +166,7 @@ def check_universal(view: View) -> None:
     there = sum(needed <= inside.files.keys() for inside in params.values())
     why = f"missing: {there} of {len(params)} parameters are complete"
     add_missing(view.found, why, lost, len(lost))
-    names = ("model", "optimizer", "experts", "expert_ranks")
-    ranks = [int(match["mp"]) for fact in names for match in view.matches(fact)]
-    view.numbers["mp_size"] = 1 + max(ranks, default=0)
+    view.numbers["mp_size"] = max(1, _pieces(view.found).mp)
     if not view.holds("shards"):
         view.check(view.row["groups"]["models"])
 
@@ -236,14 +227,13 @@ class _Pieces:
 
 def _pieces(found: Found) -> _Pieces:
     facts = layouts("DeepSpeed")[0].row["facts"]
-    pieces = _Pieces({"model": {}, "shards": {}, "optimizer": {}})
+    pieces = _Pieces({fact: {} for fact in _KINDS})
     for path in found.parts:
         for fact, kind in pieces.kinds.items():
             if match := pattern(facts[fact]).fullmatch(path):
-                dp = match["dp"] if fact != "model" else "-1"
-                kind.setdefault(int(match["mp"]), {})[int(dp)] = path
-                if fact == "optimizer":
-                    pieces.prefix = match["prefix"]
+                groups = match.groupdict()
+                kind.setdefault(int(match["mp"]), {})[int(groups.get("dp", -1))] = path
+                pieces.prefix = groups.get("prefix", pieces.prefix)
     return pieces
 
 

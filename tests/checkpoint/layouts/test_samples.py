@@ -138,7 +138,7 @@ def test_rows_name_what_is_there(layout: rows.Layout) -> None:
 
 
 def test_the_example_of_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = Path("docs/extending.md").read_text(encoding="utf-8")
+    text = (rows.FOLDER.parents[2] / "docs/extending.md").read_text(encoding="utf-8")
     example = re.search(r"```yaml\n(layouts:.*?)```", text, re.DOTALL)
     assert example is not None
     (tmp_path / "rows").mkdir()
