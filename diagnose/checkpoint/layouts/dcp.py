@@ -19,7 +19,7 @@ from diagnose.checkpoint.layouts.checks import MOST_NAMED, add_missing, gaps
 from diagnose.checkpoint.layouts.rows import View
 from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import FlawKind, Found
-from diagnose.checkpoint.tree import Folder, Leaf
+from diagnose.checkpoint.tree import Leaf
 from diagnose.ingest.raw import Reader, reason
 from diagnose.parse.pickles import TruncatedPickleError, UnsafePickleError
 from diagnose.text.ranks import counted
@@ -55,13 +55,9 @@ def has_step(view: View) -> bool:
     return step_of(view.folder.name) is not None
 
 
-def is_dcp_folder(view: View) -> bool:
+def is_dcp(view: View) -> bool:
     """Whether a folder holds a checkpoint of DCP, or what is left of one."""
-    return is_dcp(view.folder)
-
-
-def is_dcp(folder: Folder) -> bool:
-    """Whether a folder holds a checkpoint of DCP, or what is left of one."""
+    folder = view.folder
     if any(DATA.fullmatch(name) for name in folder.files):
         return True
     metadata = [name for name in folder.files if _commits(name)]
@@ -72,13 +68,9 @@ def is_dcp(folder: Folder) -> bool:
     )
 
 
-def check_folder(view: View) -> None:
+def check(view: View) -> None:
     """Add what `.metadata` and the data files tell, and how many ranks there were."""
-    check(view.found, view.look)
-
-
-def check(found: Found, look: Looker) -> None:
-    """Add what `.metadata` and the data files tell, and how many ranks there were."""
+    found = view.found
     parts = found.parts
     data = {path: leaf for path, leaf in parts.items() if DATA.fullmatch(path)}
     alone = sorted(path for path in parts if _RANK_METADATA.fullmatch(path))
@@ -103,7 +95,7 @@ def check(found: Found, look: Looker) -> None:
         _stale(found, {path: leaf for path, leaf in data.items() if path in named})
     for metadata in metadata_files.values():
         _check_sizes(found, metadata)
-    _check_items(found, metadata_files, look)
+    _check_items(found, metadata_files, view.look)
     surplus = [p for p, leaf in data.items() if named and p not in named and leaf.size > 0]
     if surplus and not any(flaw.file in surplus for flaw in found.flaws):
         verb = "is" if len(surplus) == 1 else "are"

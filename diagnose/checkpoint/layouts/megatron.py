@@ -47,12 +47,12 @@ def check_dist(view: View) -> None:
         view.flaw("partial", "missing: the state shared by all ranks", "common.pt")
     _check_step(view, "common.pt")
     arrays = any(map(is_array, view.folder.folders.values()))
-    if backend == "zarr" or (arrays and not dcp.is_dcp(view.folder)):
+    if backend == "zarr" or (arrays and not dcp.is_dcp(view)):
         found.layout = found.layout.replace("torch_dist", "zarr")
         for name, inside in view.folder.folders.items():
             check_array(found, name, inside)
     else:
-        dcp.check(found, view.look)
+        dcp.check(view)
 
 
 def _backend(view: View) -> str:

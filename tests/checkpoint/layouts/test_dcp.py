@@ -12,6 +12,7 @@ import pytest
 from diagnose.checkpoint import dcp_metadata
 from diagnose.checkpoint.find import inspect
 from diagnose.checkpoint.layouts.dcp import is_dcp, step_of
+from diagnose.checkpoint.layouts.rows import View
 from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import Checkpoint, Found, judged
 from diagnose.checkpoint.tree import Folder, read_tree
@@ -422,7 +423,7 @@ def test_what_is_left_is_told_by_the_name(tmp_path: Path) -> None:
     write(tmp_path / "step-5" / ".metadata", b"", T)
     tree = read_tree(str(tmp_path / "step-5"))
     assert isinstance(tree, Folder)
-    assert is_dcp(tree)
+    assert is_dcp(View(tree, {}, Looker()))
 
 
 def stale(tmp_path: Path, *steps: int, frozen: bool = False) -> list[list[str]]:
