@@ -119,8 +119,8 @@ SERVER = (
     [
         (SERVER, "healthy"),
         (SERVER[:2], "running"),
-        (SERVER[:3], "failed"),  # it did not get to the end of shutting down
-        (SERVER[2:], "failed"),  # it never served
+        (SERVER[:3], "unknown"),  # it did not get to the end of shutting down
+        (SERVER[2:], "unknown"),  # it never served
         (
             (*SERVER[:2], "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an "
              "issue. See stack trace (above) for the root cause.", *SERVER[2:]),

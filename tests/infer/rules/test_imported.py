@@ -60,7 +60,7 @@ def test_what_a_package_raises_at_its_import_is_of_versions(
         ((OWN, ("/env/site-packages/acme.egg/EGG-INFO/scripts/acme", *PACKAGE[1:])), TYPE_ERROR),
         ((OWN, INNER), TYPE_ERROR),
         ((OWN, PACKAGE), "KeyError: 'ACME_HOME'"),
-        ((OWN, (*PACKAGE[:2], 'check(os.environ["ACME"])')), "ValueError: what is that"),
+        ((OWN, (*PACKAGE[:2], 'check(os.environ["ACME"])')), "RuntimeError: what is that"),
     ],
 )
 def test_what_only_looks_like_it_is_an_exception(
