@@ -184,6 +184,8 @@ _TAG = expression(r"\[(?:rank|default)?\d{1,6}\]: ?")
 _STAMP = expression(
     r"\d{1,4}[-/:.]\d\d(?:[-/:.T ]\d|\b)|\d+\.\d+(?![\w.+/=~%&?-])|\d+(?![\w.+/=~%&?-])"
 )
+# A name with underscores and its value: taken for the rest of a token, it would show the value.
+_ASSIGNED = expression(r"[A-Za-z]\w{0,40}_\w{1,40}=(?![=\s]|\Z)")
 _NUMBER = expression(r"[0-9]+")
 _TAIL = 256  # characters of a line that a token's beginning is looked for in
 _LONGEST = 8192  # characters of one wrapped token
@@ -264,7 +266,7 @@ def _rest(lines: list[Line], at: int) -> Iterator[tuple[str, int, int]]:
     length = 0
     for line in lines[at + 1 :]:
         begin = _begin(line.text, form)
-        head = _TOKEN_HEAD.match(line.text, begin)
+        head = None if _ASSIGNED.match(line.text, begin) else _TOKEN_HEAD.match(line.text, begin)
         if head is None or (not length and _STAMP.match(head.group())):
             return
         yield head.group(), line.start + begin, line.start + head.end()

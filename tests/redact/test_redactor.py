@@ -329,6 +329,10 @@ def test_a_name_in_front_of_the_next_line_is_no_prefix_of_a_writer() -> None:
     assert mask(text) == "HF_TOKEN: [masked]\nPRIVATE-TOKEN: [masked]"
     key = "wandb: API key: " + "a02dsqKSYHq0SFPQLzrT" + "w2J80FirS5fvqbdOgePW"
     assert mask(f"{key}\ntoken=Zq8Lm2PpW4xx").endswith("\ntoken=[masked]")
+    assert (
+        mask(f"{first}\nREDISCLI_AUTH=hunter2x redis-cli")
+        == "[masked]\nREDISCLI_AUTH=[masked] redis-cli"
+    )
     cut = f"worker-1: refused the hub's token {first[:25]}\nworker-2: {first[25:]}"
     assert first[25:] not in mask(cut)
 
