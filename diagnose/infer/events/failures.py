@@ -90,6 +90,9 @@ def _hinted(stories: Stories, hints: list[Event], sieve: Sieve) -> Failures:
         sieve.absolve("work_went_on", hints)
         return sieve.counting("", [])
     hints = _absolved(sieve, hints, stories.hint_passed)
+    stacks, at = stories.deeds.raised.stacks.items(), timeline.at
+    passed = {stack.header.index for index, stack in stacks if stories.passed(at(index))}
+    hints = sieve.keep("caught", hints, [one for one in hints if one.index not in passed])
     if hints and all(is_word(event.signature) for event in hints):
         hints = sieve.keep("word_above_the_end", hints, _in_last_lines(stories, hints))
     if closed(timeline):

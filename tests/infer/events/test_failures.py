@@ -370,3 +370,16 @@ def test_a_server_of_which_one_rank_alone_prints_no_watchdog_timeout_hung() -> N
     )
     assert (result.verdict, result.root_cause.cause) == ("hung", "desync.missing_rank")
     assert result.culprits.ranks == [0]
+
+
+def test_the_traceback_of_an_exception_that_passed_ends_no_log() -> None:
+    died = (
+        "Traceback (most recent call last):",
+        '  File "/env/site-packages/torch/utils/data/dataloader.py", line 1, in __del__',
+        '  File "/env/site-packages/torch/utils/data/_utils/handling.py", line 73, in handler',
+        "RuntimeError: DataLoader worker (pid 563735) is killed by signal: Killed.",
+    )
+    steps = tuple(f"(TaskRunner pid=525716) step:{n} - actor/pg_loss:0.2" for n in range(40))
+    signed = tuple(f"(TaskRunner pid=525716) {line}" for line in died)
+    assert verdict(*steps, *signed).verdict == "failed"
+    assert verdict(*steps[:36], *signed, *steps[36:]).verdict == "unknown"
