@@ -200,12 +200,18 @@ class _Form(MultiPartParser):
         )
         self._upload = upload
 
+    def on_part_begin(self) -> None:
+        """Whatever charset is claimed: of some a text takes hours, or fails (`punycode`)."""
+        super().on_part_begin()
+        self._charset = "utf-8"
+
     def on_headers_finished(self) -> None:
-        """Let a file be written where it belongs."""
+        """Let a file be written where it belongs, also an empty one: before the next is begun."""
         super().on_headers_finished()
         file = self._current_part.file
         if file is not None:
             self._current_part.file = _Sent(self._upload, file.filename or "")
+            self._file_parts_to_write.append((self._current_part, b""))
 
     def on_end(self) -> None:
         """The form is whole."""
@@ -218,19 +224,19 @@ class _Sent(UploadFile):
     def __init__(self, upload: Upload, name: str) -> None:
         super().__init__(BytesIO(), filename=name)
         self._upload = upload
-        self._begun = not name
+        self._begun = False
 
     async def write(self, data: bytes) -> None:
         """Append to the file: parts of a form come one after the other."""
-        if self.filename:
-            await self.seek(0)
-            self._upload.write(data)
-
-    async def seek(self, _offset: int) -> None:
-        """Also called where a part ends: an empty file is a file."""
+        if not self.filename:
+            return
         if not self._begun:
             self._begun = True
-            self._upload.begin(self.filename or "")
+            self._upload.begin(self.filename)
+        self._upload.write(data)
+
+    async def seek(self, _offset: int) -> None:
+        """Nothing: what is written is in its place."""
 
 
 def _long_field() -> Refused:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import tarfile
+import time
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from starlette.requests import Request
+
+from diagnose.serve.body import Sending
+from diagnose.serve.body import form as form_of
+from diagnose.serve.spool import Upload
 
 from .running import API, LOG, ROOT, TEXT, Running
 
@@ -155,6 +164,39 @@ def test_what_is_refused(
     reply = server.http.post(API, content=body, headers=headers)
     assert (reply.status_code, reply.json()["error"]["code"]) == (status, code)
     assert list((server.served.settings.data / "spool").iterdir()) == []
+
+
+@pytest.mark.parametrize("size", [1, 90, 300, 1000])
+def test_files_of_a_form_stay_apart_however_it_comes(tmp_path: Path, size: int) -> None:
+    files = {"a.err": b"", "a.log": b"A" * 300, "b.err": b"", "b.log": b"B" * 200, "c.err": b""}
+    form = b"".join(
+        b'--x\r\nContent-Disposition: form-data; name="f"; filename="%s"\r\n\r\n%s\r\n'
+        % (name.encode(), data)
+        for name, data in files.items()
+    )
+    pieces = io.BytesIO(form + b"--x--\r\n")
+
+    async def receive() -> dict[str, Any]:
+        piece = pieces.read(size)
+        return {"type": "http.request", "body": piece, "more_body": bool(piece)}
+
+    headers = [(b"content-type", b"multipart/form-data; boundary=x")]
+    request = Request({"type": "http", "headers": headers}, receive)
+    upload = Upload(tmp_path, 1 << 20)
+    assert asyncio.run(form_of(request, upload, 1 << 20, Sending())) == {}
+    upload.end()
+    assert upload.names == [*files]
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files
+
+
+@pytest.mark.parametrize("charset", ["punycode", "undefined", "rot13"])
+def test_a_form_is_utf_8_whatever_charset_it_claims(server: Running, charset: str) -> None:
+    text = b"x" * 300_000 + b"-" + b"a" * 60_000  # punycode: minutes, and none for others
+    form = b'--x\r\nContent-Disposition: form-data; name="text"\r\n\r\n' + text + b"\r\n--x--\r\n"
+    kind = {"content-type": f"multipart/form-data; boundary=x; charset={charset}"}
+    began = time.monotonic()
+    assert server.http.post(API, content=form, headers=kind).status_code == 202
+    assert time.monotonic() - began < 5
 
 
 def test_a_body_of_unknown_length_is_bounded_too(server: Running) -> None:
