@@ -169,6 +169,7 @@ async def form(request: Request, upload: Upload, limit: int, sending: Sending) -
             if text := fields.pop("text", ""):
                 upload.begin(PASTE)
                 upload.write(text.encode(errors="replace"))
+            upload.end()
     except MultiPartException as error:
         if "exceeded" in error.message:
             raise _long_field() from error

@@ -184,9 +184,15 @@ def test_files_of_a_form_stay_apart_however_it_comes(tmp_path: Path, size: int) 
     request = Request({"type": "http", "headers": headers}, receive)
     upload = Upload(tmp_path, 1 << 20)
     assert asyncio.run(form_of(request, upload, 1 << 20, Sending())) == {}
-    upload.end()
     assert upload.names == [*files]
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files
+
+
+def test_a_short_text_in_a_form_is_taken(server: Running) -> None:
+    text = "RuntimeError: CUDA error: an illegal memory access was encountered"
+    for files in ([("text", (None, text))], [("files", ("paste.txt", text.encode()))]):
+        reply = server.http.post(API, files=files, params={"wait": "30"})
+        assert (reply.status_code, reply.json()["bytes"]) == (200, len(text))
 
 
 @pytest.mark.parametrize("charset", ["punycode", "undefined", "rot13"])
