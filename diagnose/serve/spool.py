@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
@@ -38,6 +39,7 @@ class Upload:
         self.size = 0
         self._limit = limit
         self._file: BinaryIO | None = None
+        self._twins: Counter[PurePosixPath] = Counter()  # files of one name, to try none twice
 
     def begin(self, name: str) -> None:
         """Begin a file of this name, and end the one before; two of one name stay apart."""
@@ -45,7 +47,9 @@ class Upload:
         if len(self.names) >= MAX_FILES:
             raise InputError(f"more than {MAX_FILES} files in one upload")
         path = below(name)
-        for number in range(1, MAX_FILES):
+        number = self._twins[path]
+        while number < MAX_FILES:
+            number += 1
             twin = f"{path.stem}-{number}{path.suffix}" if number > 1 else path.name
             target = self.folder / path.parent / twin
             try:
@@ -54,9 +58,11 @@ class Upload:
             except FileExistsError:  # also where a file has the name of a folder
                 if not target.parent.is_dir():
                     path = PurePosixPath(path.name)
+                    number = max(number, self._twins[path])
                 continue
             except OSError as error:
                 raise InputError(f"cannot keep {name[:80]!r}: {error.strerror}") from error
+            self._twins[path] = number
             self.names.append(target.relative_to(self.folder).as_posix())
             return
         raise InputError("too many files of one name")

@@ -44,6 +44,21 @@ def test_files_of_one_name_stay_apart(tmp_path: Path) -> None:
     assert (tmp_path / "a.log").stat().st_mode & 0o777 == 0o600
 
 
+def test_thousands_of_one_name_take_no_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[Path] = []
+    created = spool._created
+    monkeypatch.setattr(spool, "_created", lambda path: (tries.append(path), created(path))[1])
+    upload = Upload(tmp_path, 1000)
+    upload.begin("b")
+    for _ in range(100):
+        upload.begin("a.log")
+        upload.begin("b/c.log")
+    upload.end()
+    assert len({*upload.names}) == len(tries) == 201
+
+
 def test_no_link_is_followed(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     folder = spool.folder_of(tmp_path / "spool", "x")
