@@ -63,7 +63,7 @@ def fetch(
             tell(Progress("Fetching", number, len(urls)))
             try:
                 _fetch(client, url, allowed, upload)
-            except (httpx.HTTPError, httpx.InvalidURL) as error:
+            except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
                 raise InputError(f"{url} cannot be fetched: {error}") from error
             finally:
                 upload.end()

@@ -115,6 +115,7 @@ def test_a_log_is_fetched_under_its_name(site: str, tmp_path: Path) -> None:
         ("/admin", "is not below a URL that this server may fetch"),
         ("/jobs/to//admin", "redirects to where this server may not fetch"),
         ("/jobs/to/file:///etc/passwd", "redirects to where this server may not fetch"),
+        ("/jobs/to/http://xn--a/jobs/1", "cannot be fetched: "),
         ("/jobs/missing", "answers 404"),
         ("/jobs/large", "more than 1 MiB in one upload"),
     ],
