@@ -15,9 +15,9 @@ from typing import Any
 
 from diagnose.errors import InputError
 
-_NO_ROOM = (
-    sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY,
-)  # fmt: skip
+_NO_ROOM = sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR
+_CLOSED = sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM
+_IN_USE = sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED
 
 
 class Database:
@@ -98,9 +98,13 @@ class Database:
 
 def unusable(path: Path, error: sqlite3.Error) -> str:
     """What is wrong with a file of results, and what to do, on one line."""
-    code = getattr(error, "sqlite_errorcode", None)
-    if code is not None and code & 0xFF in _NO_ROOM:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in _NO_ROOM:
         return f"{path}: the results cannot be written ({error}): is the disk full?"
+    if code in _CLOSED:
+        return f"{path}: cannot be opened ({error}): may it and its folder be read and written?"
+    if code in _IN_USE:
+        return f"{path}: used by another program ({error}): try again when that has ended"
     return f"{path}: damaged, or not of diagnose ({error}); move it away to start without results"
 
 

@@ -8,7 +8,9 @@ import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +127,20 @@ def test_a_damaged_file_is_left_alone(folder: Path, spoil: Callable[[Path], None
     assert path.read_bytes() == before
     path.rename(path.with_suffix(".damaged"))
     assert resume(folder) == [ref.id for ref in REFS]
+
+
+def test_a_file_that_is_in_use_is_no_damage(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, timeout=0.1))
+    with closing(sqlite3.connect(folder / RESULTS, isolation_level=None)) as reader:
+        reader.execute("PRAGMA journal_mode = DELETE")  # as where there is no write-ahead log
+        reader.execute("BEGIN")
+        assert reader.execute("SELECT * FROM jobs").fetchone()
+        with (
+            pytest.raises(InputError, match=r"used by another program .*try again"),
+            open_results(folder, resume=True) as results,
+        ):
+            results.describe(complete=False)
+    assert resume(folder) == []
 
 
 def test_results_of_an_earlier_version_are_refused(tmp_path: Path) -> None:
