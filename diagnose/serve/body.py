@@ -107,7 +107,7 @@ class Uploads:
 
 _MORE = 1 << 20  # bytes that the form around an upload may take
 _FIELDS = 4  # of a form: text, title, word
-_FIELD = 2 * TEXT_LIMIT  # bytes of one, which are held in memory
+_FIELD = 2 * TEXT_LIMIT  # bytes of all of them, which are held in memory
 
 
 async def pieces(
@@ -188,6 +188,7 @@ class _Form(MultiPartParser):
     """
 
     ended = False
+    _held = 0  # bytes of fields
 
     def __init__(
         self, request: Request, stream: AsyncGenerator[bytes, None], upload: Upload
@@ -213,6 +214,14 @@ class _Form(MultiPartParser):
         if file is not None:
             self._current_part.file = _Sent(self._upload, file.filename or "")
             self._file_parts_to_write.append((self._current_part, b""))
+
+    def on_part_data(self, data: bytes, start: int, end: int) -> None:
+        """Bound what all fields take, not each."""
+        if self._current_part.file is None:
+            self._held += end - start
+            if self._held > _FIELD:
+                raise MultiPartException("The fields exceeded their size.")
+        super().on_part_data(data, start, end)
 
     def on_end(self) -> None:
         """The form is whole."""

@@ -156,6 +156,17 @@ def test_what_cannot_be_a_log_fails_with_a_reason(server: Running) -> None:
             413,
             "too_large",
         ),
+        (
+            {"content-type": "multipart/form-data; boundary=x"},
+            b"".join(
+                b'--x\r\nContent-Disposition: form-data; name="text"\r\n\r\n%s\r\n'
+                % (b"t" * (2900 << 10))
+                for _ in range(3)
+            )
+            + b"breaks off",
+            413,
+            "too_large",
+        ),
     ],
 )
 def test_what_is_refused(
