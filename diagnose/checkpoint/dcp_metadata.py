@@ -21,6 +21,7 @@ from diagnose.parse.pickles import CODES, OPAQUE, Bounds, Global, Names, UnsafeP
 
 MAX_BYTES = 64 << 20
 MAX_NAMES = 100_000  # data files
+MAX_IMPORTS = 1_000_000  # of classes; a pickle writes each once
 MAX_FOREIGN = 8  # names of globals shown
 _MAX_TEXT = 4096  # bytes of a string that is kept
 MAX_SCAN = 1 << 30  # bytes that are looked through for the names of data files
@@ -129,11 +130,15 @@ class _Records(Names):
     saved_as: str = ""
     transformed: bool = False
     foreign: dict[str, None] = field(default_factory=dict)
+    imports: int = 0
 
     def named(self, module: object, name: object) -> Global:
         """The class or function of this name, which is nowhere looked for."""
         if not isinstance(module, str) or not isinstance(name, str):
             raise UnsafePickleError("pickle with a global whose name is no string")
+        self.imports += 1
+        if self.imports > MAX_IMPORTS:
+            raise UnsafePickleError(f"pickle with more than {MAX_IMPORTS:,} globals")
         full = f"{module[:200]}.{name[:200]}"
         root = full.partition(".")[0]
         harmless = root in _ROOTS and (root != "builtins" or full[9:] in _BUILTINS)

@@ -28,6 +28,7 @@ _MAX_STRING = 1 << 20
 _MAX_LONG = 16  # bytes of integers that are kept
 _MAX_NAME = 1024  # bytes of a global that are kept
 _MAX_PARTS = 64  # of a tuple that is kept
+_MADE = 64  # bytes of a text made by a call that count as one object
 _COUNTED = 1024  # opcodes from one count of what is held to the next
 _CONTAINERS = b"]})\x86("
 _CUTS = 16  # places tried to cut a truncated list of entries at
@@ -221,7 +222,7 @@ class Walk:
 
 
 _WALKED = Bounds()
-_PLAIN = Bounds(opcodes=16_000_000, held=8 << 20, text=_MAX_STRING)
+_PLAIN = Bounds(opcodes=16_000_000, held=4 << 20, text=_MAX_STRING)
 
 
 def walk(
@@ -443,7 +444,10 @@ class _Machine:
 
     def call(self, code: int, begin: int) -> None:
         *args, what = [self.stack.pop() for _ in range(_CALLS[code])]
-        self.stack.append(self.names.called(what, args[-1], new=code != _REDUCE))
+        made = self.names.called(what, args[-1], new=code != _REDUCE)
+        if isinstance(made, str):  # a few bytes of opcodes give one of any length
+            self.kept += len(made) // _MADE
+        self.stack.append(made)
 
     def build(self, code: int, begin: int) -> None:
         state = self.stack.pop()

@@ -149,8 +149,10 @@ def test_opcodes_that_torch_does_not_use(op: bytes) -> None:
         b"}" * 1_100_000,
         CLASS + b"h\x02}(N" * 300_000,
         b"\x8c\x00\x940" * 1_100_000,
+        b"cpathlib\nPosixPath\nq\0X\0\x10\0\0" + b"a" * 4096 + b"q\1" + b"h\0h\1h\1\x86R" * 20_000,
+        b"c_\n_\n0" * 1_100_000,
     ],
-    ids=["stack", "marks", "dicts", "states", "strings"],
+    ids=["stack", "marks", "dicts", "states", "strings", "paths", "globals"],
 )
 def test_more_than_any_real_file_has(data: bytes) -> None:
     with pytest.raises(UnsafePickleError, match="more than"):
