@@ -95,4 +95,7 @@ def _zip(store: Store, reader: Reader, budget: Budget) -> Iterator[_Member]:
 
 def _read(reader: Reader, start: int, size: int) -> Iterator[bytes]:
     for at in range(0, size, _BLOCK):
-        yield reader.read_at(start + at, min(_BLOCK, size - at))
+        block = reader.read_at(start + at, min(_BLOCK, size - at))
+        if not block:  # cut off, or a size that only the header knows
+            return
+        yield block

@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from diagnose.errors import InputError
 from diagnose.serve import spool, work
 from diagnose.serve.task import Done, Task
+from diagnose.serve.unpack import unpack
+from tests.archives import header
 from tests.checkpoint.make import dcp, hf
 
 from .running import LOG, Running
@@ -108,6 +111,13 @@ def test_what_is_unpacked_is_bounded(tmp_path: Path) -> None:
     text = text_of(folder, upload=1 << 10)
     assert DAMAGED not in text
     assert "job.tar.gz: checkpoints in it were not looked for: more than 0 MiB" in text
+
+
+def test_a_size_that_only_a_header_knows_ends_with_the_archive(tmp_path: Path) -> None:
+    (tmp_path / "job.tar").write_bytes(header(b"model.pt", b"\x80" + b"\xff" * 11) + b"x" * 700)
+    (tmp_path / "into").mkdir()
+    with pytest.raises(InputError, match="700 of "):
+        unpack(tmp_path / "job.tar", tmp_path / "into", 1 << 30)
 
 
 def test_an_archive_of_logs_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
