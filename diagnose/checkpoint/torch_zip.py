@@ -14,6 +14,7 @@ from zipfile import ZIP_STORED, ZipInfo
 from diagnose.checkpoint.damaged import DamagedError, exactly, is_blank
 from diagnose.ingest import archive_zip
 from diagnose.ingest.archive_zip import MAGIC, LargeDirectoryError, NoDirectoryError, ZipError
+from diagnose.ingest.budget import Budget
 from diagnose.ingest.raw import Reader
 from diagnose.text.ranks import counted
 
@@ -77,7 +78,7 @@ def read_archive(reader: Reader) -> Archive:
     """
     _check_end(reader)
     try:
-        infos, begin = archive_zip.directory(reader, MAX_RECORDS)
+        infos, begin = archive_zip.directory(reader, Budget(headers=MAX_RECORDS))
     except LargeDirectoryError as error:
         raise DamagedError("unknown", f"has a table of contents of {error}") from None
     except NoDirectoryError:

@@ -175,10 +175,11 @@ class _Archive:
             level = _Level(name, inside, names, budget, self.of_all or Budget())
             budget.cut(f"reading stopped: {reason(error)}")
             is_archive = True
+        self.budget.headers = budget.headers
         if not is_archive:
             self.sources.append(_as_it_is(store, name, nested=nested))
             return
-        self.members_left -= len(level.names.copies)
+        self.members_left -= level.names.used
         self.sources += level.sources(self.budget.members)
         for inner, place in level.inner.items():
             if nested:
@@ -234,6 +235,7 @@ class _Archive:
                 level.names.refuse(entry.name, problem)
                 continue
             self._add(level, member, entry, place, _cut_note(size, entry.size))
+        level.budget.headers = odd.headers
         if not level.budget.notes:  # damage of the compression explains what is odd behind it
             for text in odd.notes:
                 level.budget.cut(text)

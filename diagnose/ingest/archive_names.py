@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from diagnose.ingest.file_names import MAX_DEPTH, is_no_log, printable
 
 NAME_LIMIT = 4096  # characters of a member's name
+PART_LIMIT = 255  # of a part of it: no file system in use has longer ones
 SHOWN = 200  # characters of a name in a note
 NAMED = 20  # refused members of one archive that get a note each
 
@@ -57,6 +58,7 @@ class Names:
     no_logs: set[str] = field(default_factory=set)
     copies: Counter[str] = field(default_factory=Counter)
     taken: dict[str, str] = field(default_factory=dict)  # printable name -> name
+    used: int = 0  # of `members`; a long name counts more than once
     beyond: int = 0  # members after the first `members`
 
     def admit(self, entry: Entry) -> str | None:
@@ -93,14 +95,17 @@ class Names:
         shown = printable(name)
         # Names which differ only in bytes that cannot be printed.
         for count in range(2, 100):
-            if self.taken.setdefault(shown, name) == name:
+            if self.taken.get(shown, name) == name:
                 break
             shown = f"{printable(name)} ({count})"
+        if shown not in self.copies:
+            cost = 1 + len(shown) // SHOWN
+            if self.used + cost > self.members:
+                self.beyond += 1
+                return None
+            self.used += cost
+            self.taken.setdefault(shown, name)
         self.copies[shown] += 1
-        if len(self.copies) > self.members:
-            del self.copies[shown]
-            self.beyond += 1
-            return None
         return shown
 
 
@@ -115,6 +120,8 @@ def _clean(raw: str) -> tuple[str, str]:
         return raw, "path leads out of the archive: not read"
     if not parts:
         return raw, "no name: not read"
+    if any(len(part) > PART_LIMIT for part in parts):
+        return raw, f"part of its path longer than {PART_LIMIT} characters: not read"
     if len(parts) > MAX_DEPTH + 1:
         return raw, f"more than {MAX_DEPTH} folders deep: not read"
     return "/".join(parts), ""

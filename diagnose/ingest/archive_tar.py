@@ -18,6 +18,7 @@ from diagnose.ingest.budget import Budget
 from diagnose.ingest.raw import Reader
 
 BLOCK = tarfile.BLOCKSIZE
+_ASCII = bytes(range(128))
 _EXTENSION_LIMIT = 1 << 20  # bytes of a pax header or of a long name
 _SEARCH_LIMIT = 1 << 20  # bytes without a header, among which a further archive may begin
 
@@ -35,6 +36,7 @@ _OTHER = {
     b"M": "continued from another volume: not read",
     b"N": "old GNU name list: not read",
 }
+_RECORDS = 16  # of extended headers that count as one header
 _PAX_RECORD = re.compile(rb"(\d{1,7}) ([^=\n]{1,256})=")
 
 
@@ -125,6 +127,7 @@ class _Extension:
     size: int | None = None
     mtime: float | None = None
     refused: str = ""
+    records: int = 0
 
 
 def is_tar(head: bytes) -> bool:
@@ -146,6 +149,8 @@ def tar_entries(feed: Feed, budget: Budget) -> Iterator[Entry]:
             data = feed.take(size) if size <= _EXTENSION_LIMIT else None
             if kind != b"g":
                 _extend(extension, kind, data)
+                budget.headers -= extension.records // _RECORDS
+                extension.records %= _RECORDS
             feed.skip_to(_padded(start, size))
             continue
         if extension.size is not None and kind not in _BODILESS:
@@ -165,8 +170,8 @@ def tar_entries(feed: Feed, budget: Budget) -> Iterator[Entry]:
 
 def _headers(feed: Feed, budget: Budget) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
     """The headers, read and raw; whoever takes one goes on behind its bytes."""
-    blank = headers = passed = 0
-    damaged = False
+    blank = passed = 0
+    most, damaged = budget.headers, False
     while passed <= _SEARCH_LIMIT:
         at = feed.position
         block = feed.take(BLOCK)
@@ -180,9 +185,9 @@ def _headers(feed: Feed, budget: Budget) -> Iterator[tuple[tarfile.TarInfo, byte
             blank += 1
             passed += BLOCK
             continue
-        headers += 1
-        if headers > budget.headers:
-            budget.cut(f"more than {budget.headers} headers: the archive was read up to there")
+        budget.headers -= 1
+        if budget.headers < 0:
+            budget.cut(f"more than {most} headers: the archive was read up to there")
             return
         info = _info(block)
         if info is None:
@@ -197,6 +202,8 @@ def _headers(feed: Feed, budget: Budget) -> Iterator[tuple[tarfile.TarInfo, byte
 
 def _info(block: bytes) -> tarfile.TarInfo | None:
     """A header; None for what is none, or damaged."""
+    if not _summed(block):  # of most that are none it takes a fifth of the time
+        return None
     try:
         info = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
     except (tarfile.HeaderError, ValueError):
@@ -206,6 +213,16 @@ def _info(block: bytes) -> tarfile.TarInfo | None:
     # It takes signs, underscores and spaces for parts of a number, too.
     octal = not block[124:136].partition(b"\0")[0].strip().strip(b"01234567")
     return info if info.size >= 0 and (octal or block[124] & 0x80) else None
+
+
+def _summed(block: bytes) -> bool:
+    """Whether the checksum may be right: as tarfile has it, of unsigned bytes or of signed ones."""
+    found = re.match(rb" *([0-7]+)", block[148:156])
+    if found is None:
+        return False
+    summed = block[:148] + b" " * 8 + block[156:]
+    total = sum(summed)
+    return int(found[1], 8) in (total, total - 256 * len(summed.translate(None, _ASCII)))
 
 
 def _entry(info: tarfile.TarInfo, size: int, extension: _Extension) -> Entry:
@@ -251,6 +268,7 @@ def _pax(extension: _Extension, data: bytes) -> None:
             break
         key, value = found[2], data[found.end() : end - 1]
         at = end
+        extension.records += 1
         if key == b"path":
             extension.name = value
         elif key == b"linkpath":

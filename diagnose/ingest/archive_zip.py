@@ -72,6 +72,7 @@ class _File(io.RawIOBase):
     reader: Reader
     most: int  # members
     at: int = 0
+    seen: int = 0  # members, as it seems
 
     def seekable(self) -> bool:
         return True
@@ -91,7 +92,8 @@ class _File(io.RawIOBase):
         if size > DIRECTORY_LIMIT:
             raise LargeDirectoryError(f"more than {DIRECTORY_LIMIT} bytes")
         data = self.reader.read_at(self.at, size)
-        if data.count(b"PK\1\2") > self.most:
+        self.seen = max(self.seen, data.count(b"PK\1\2"))
+        if self.seen > self.most:
             raise LargeDirectoryError(f"more than {self.most} members")
         self.at += len(data)
         return data
@@ -102,12 +104,12 @@ def is_zip(head: bytes) -> bool:
     return head.startswith((MAGIC, b"PK\5\6"))
 
 
-def directory(reader: Reader, most: int) -> tuple[list[zipfile.ZipInfo], int]:
-    """The entries of a directory in order of their place, `most` of them, and where it begins.
+def directory(reader: Reader, budget: Budget) -> tuple[list[zipfile.ZipInfo], int]:
+    """The entries of a directory in order of their place, and where it begins.
 
-    Raises ZipError, OSError.
+    They are taken from the headers of `budget`. Raises ZipError, OSError.
     """
-    file = _File(reader, most)
+    file = _File(reader, budget.headers)
     try:
         with zipfile.ZipFile(file) as archive:
             found = sorted(archive.infolist(), key=lambda info: info.header_offset)
@@ -119,6 +121,8 @@ def directory(reader: Reader, most: int) -> tuple[list[zipfile.ZipInfo], int]:
             raise NoDirectoryError("no directory at its end") from None
         why = str(error).split("\n")[0][:120]
         raise ZipError(why[:1].lower() + why[1:]) from None
+    finally:
+        budget.headers -= min(file.seen, file.most)
 
 
 def data_at(reader: Reader, info: zipfile.ZipInfo) -> int | str:
@@ -160,12 +164,13 @@ def zip_members(store: Store, reader: Reader, budget: Budget) -> Iterator[ZipMem
     """
     walked = False
     try:
-        infos, end = directory(reader, budget.headers)
+        infos, end = directory(reader, budget)
     except ZipError as error:
         missing = isinstance(error, NoDirectoryError)
         what = "truncated zip archive" if missing else "damaged zip directory"
         budget.cut(f"{what}: {error}, read from its start")
         infos, end, walked = [*_walk(reader, budget.headers)], reader.size, True
+        budget.headers -= len(infos)
     taken = 0
     for info in infos:
         mode = info.external_attr >> 16 if info.create_system == _UNIX else 0

@@ -11,9 +11,10 @@ class Budget:
 
     `total`: bytes that it may become once decompressed, before any cleaning; `ratio` how many times
     its stored size, looked at only beyond `ratio_floor` bytes, because a log that repeats itself
-    shrinks a lot too. Of an archive: `members` are files that become sources, `headers` what is
-    looked at to find them; `memory` and `spool` are bytes kept of what cannot be read again where
-    it is, in memory and in a temporary file; `left` are bytes that its members may still become.
+    shrinks a lot too. Of an archive: `members` are files that become sources, `headers` what may
+    still be looked at to find them; `memory` and `spool` are bytes kept of what cannot be read
+    again where it is, in memory and in a temporary file; `left` are bytes that its members may
+    still become.
 
     `archive` is the budget that a member takes its bytes from, `used` how many it took.
     `notes` are for people, `unread` says why not all was read; each text is there once.

@@ -367,6 +367,27 @@ def test_the_number_of_members_is_bounded(file: str) -> None:
     assert " 3 " in said[0]
 
 
+@FORMS
+def test_headers_of_all_levels_count(file: str) -> None:
+    inner = PACK[file]({f"{n}.log": b"x\n" for n in range(5)})
+    found = sources_of(tar({f"{n}.{file}": inner for n in range(9)}), "j.tar", Budget(headers=20))
+    assert len([source for source in found if source.kind == "text"]) in (10, 11)
+    assert len(notes(found)) == 7
+
+
+def test_long_names_count_as_several_members() -> None:
+    names = [f"{'a' * 200}/{'b' * 200}/{n}.log" for n in range(9)]
+    found = sources_of(tar(dict.fromkeys(names, b"x\n")), "j.tar", Budget(members=10))
+    assert len([source for source in found if source.kind == "text"]) == 3
+    assert notes(found) == ["j.tar: only the first 10 members were read"]
+
+
+def test_no_part_of_a_path_is_longer_than_file_systems_allow() -> None:
+    found = sources_of(tar({"a" * 251 + ".log": b"x\n", "b" * 252 + ".log": b"x\n"}), "j.tar")
+    assert [source.kind for source in found] == ["text", "skipped"]
+    assert "longer than 255 characters: not read" in notes(found)[0]
+
+
 def test_members_of_all_levels_count() -> None:
     inner = tar({f"{n}.log": b"x\n" for n in range(5)})
     found = sources_of(tar({"a.tar": inner, "b.tar": inner}), "j.tar", Budget(members=6))

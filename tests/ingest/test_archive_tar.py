@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,3 +71,28 @@ def test_garbage_is_looked_through_for_a_bounded_way() -> None:
     feed = StreamFeed(b"\1" * (1 << 16) for _ in range(1 << 20))
     assert [*tar_entries(feed, Budget())] == []
     assert feed.position < 2 << 20
+
+
+def test_records_of_extended_headers_count_as_headers() -> None:
+    body = b"5 a=\n" * 1000
+    flood = header(b"x", len(body), b"x") + body + bytes(-len(body) % 512)
+    budget = Budget(headers=500)
+    data = flood * 100 + member(b"a.log") + END
+    assert [*tar_entries(StreamFeed(iter([data])), budget)] == []
+    assert budget.notes == ["more than 500 headers: the archive was read up to there"]
+
+
+@pytest.mark.parametrize("text", [b"", b"-", b"\x80\0\0\0\0\0\4\0", b" 1_1\0"])
+def test_a_checksum_is_a_number_of_digits(text: bytes) -> None:
+    odd = bytearray(member(b"b.log"))
+    odd[148:156] = text.ljust(8, b"\0")
+    found, notes = entries(bytes(odd) + member(b"c.log") + END)
+    assert [entry.name for entry in found] == ["c.log"]
+    assert notes == ["damaged header at byte 0: members may be missing"]
+
+
+def test_a_checksum_of_signed_bytes_as_old_writers_have_it() -> None:
+    odd = bytearray(header("ä.log".encode()))
+    odd[148:156] = b" " * 8
+    odd[148:156] = b"%06o\0 " % (sum(odd) - 256 * 2)
+    assert [entry.name for entry in entries(bytes(odd) + END)[0]] == ["ä.log"]
