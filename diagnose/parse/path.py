@@ -16,7 +16,7 @@ _EXTENSIONS = expression(
     r"(?i)(?:\.(?:log|txt|out|err|json|jsonl|gz|zst|xz|bz2|pickle|pkl|stdout|stderr))+(?:\.\d{1,3})?\Z"
 )
 _NUMBER = expression(r"\d{1,7}\Z")
-_ATTEMPT = expression(r"(?i)(?:^|.*[_.\-])(?:attempt|restart)[_\-]?(\d{1,4})\Z")
+_ATTEMPT = expression(r"(?i)(?:^|[_.\-])(?:attempt|restart)[_\-]?(\d{1,4})\Z")
 _PACKED = expression(r"(?<=[^.])\.(?:gz|xz|bz2|zst)\Z", re.IGNORECASE)
 _TORCHRUN = frozenset({"stdout.log", "stderr.log", "error.json"})
 _PADDLE = expression(r"workerlog\.(\d{1,5})\Z")
