@@ -50,21 +50,24 @@ def check_legacy(reader: Reader) -> None:
     `partial` where it is shorter, `corrupt` where pickles and storages do not fit, `unknown` for
     what is not looked at.
     """
-    at = 0
+    at = walked = 0
     for _ in range(MAX_FILES):
-        at = _one(reader, at)
+        at, size = _one(reader, at)
         if at == reader.size:
             return
+        walked += size
+        if walked > MAX_PICKLES:
+            raise DamagedError("unknown", "its pickles are too long to check")
         # torch.save may be called several times with one open file.
         if not is_legacy(reader.read_at(at, _START)):
             break
     raise DamagedError("corrupt", f"has {counted(reader.size - at, 'byte')} after its last storage")
 
 
-def _one(reader: Reader, start: int) -> int:
-    """Where the torch.save that begins at `start` ends."""
+def _one(reader: Reader, start: int) -> tuple[int, int]:
+    """Where the torch.save that begins at `start` ends, and the bytes of its pickles."""
     keys, sizes, at = _pickles(reader, start)
-    end = at
+    end, size = at, at - start
     starts = []
     for key in keys:
         numel, item = sizes.get(key, (-1, 0))
@@ -81,7 +84,7 @@ def _one(reader: Reader, start: int) -> int:
     for place, numel in {*starts[:SAMPLE], *starts[-SAMPLE:]}:
         if int.from_bytes(exactly(reader, place, 8), "little") != numel:
             raise DamagedError("corrupt", "its storages are not where its content places them")
-    return end
+    return end, size
 
 
 def _pickles(reader: Reader, start: int) -> tuple[list[str], dict[str, tuple[int, int]], int]:
