@@ -113,7 +113,8 @@ def test_every_block_of_commands_works_from_a_fresh_clone(
         filled = re.sub(r"\{(python|away|bin|clone)\}", lambda mark: str(values[mark[1]]), text)
         (stand_ins / name).write_text(filled)
         (stand_ins / name).chmod(0o755)
-    environment = os.environ | {
+    inherited = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
+    environment = inherited | {
         "PATH": f"{stand_ins}:{os.environ['PATH']}", "HOME": str(tmp_path / "home"),
         "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache"),
         "SLACK_WEBHOOK_URL": "https://hooks.example.org/x", "SLURM_JOB_ID": "81922",

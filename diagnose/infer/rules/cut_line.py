@@ -120,8 +120,14 @@ def _beginnings(anchor: str, catalog: Catalog) -> list[tuple[str, str]]:
 
 def _ambiguous(part: str, catalog: Catalog) -> bool:
     """Whether messages of several classes, or of none, begin so."""
-    found = {id_ for id_, line in examples_of(catalog) if part in line}
-    return len({catalog.by_id[id_].cause for id_ in found}) > 1
+    text, examples = _all_examples(catalog), examples_of(catalog)
+    causes: set[str | None] = set()
+    at = text.find(part)
+    while at >= 0 and len(causes) < 2:
+        id_, _ = examples[text.count("\n", 0, at)]
+        causes.add(catalog.by_id[id_].cause)
+        at = text.find(part, at + 1)
+    return len(causes) > 1
 
 
 def _shared(text: str, example: str) -> int:
@@ -138,4 +144,4 @@ def _is_cause(id_: str, catalog: Catalog) -> bool:
 @lru_cache(maxsize=2)
 def _all_examples(catalog: Catalog) -> str:
     """The lines of all examples in one text, in which a look-up is quick."""
-    return "\n".join(line for _, line in examples_of(catalog))
+    return "\n".join(line.replace("\n", " ") for _, line in examples_of(catalog))

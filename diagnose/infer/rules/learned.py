@@ -217,14 +217,16 @@ def _texts(lines: Sequence[Event]) -> Iterator[tuple[str, Event]]:
     """What these lines say, each once, alone and with the line below, as programs break lines."""
     events = {event.place: event for event in reversed(lines)}
     seen: set[str] = set()
+    messages: dict[int, str] = {}
     for event in sorted(events.values(), key=lambda one: -one.index):
-        text = message_of(event.text)
-        if not may_tell(text) or (_is_calm(event) and _ADVICE.search(text)):
+        text = messages[event.index] = message_of(event.text)
+        if not may_tell(text) or (_ADVICE.search(text) and _is_calm(event)):
             continue
         texts = [text]
         below = events.get((event.source, event.line + 1))
-        if below is not None and may_tell(more := message_of(below.text)):
-            texts.append(f"{text} {more}")
+        if below is not None:
+            more = messages.get(below.index) or message_of(below.text)
+            texts += [f"{text} {more}"] if may_tell(more) else []
         for one in texts:
             shape = _NUMBER.sub("0", one)
             if shape not in seen:
