@@ -164,6 +164,7 @@ def test_waiting_and_cancelling_a_job(
     visit: Callable[..., Opened], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("diagnose.serve.desk.Worker", Slow)
+    monkeypatch.setattr("diagnose.serve.desk.check", lambda *_: None)
     monkeypatch.setattr("diagnose.serve.pages._WAIT", 0.05)
     monkeypatch.setattr("diagnose.serve.app.STOP_SECONDS", 0.05)
     Slow.gate.clear()
