@@ -23,6 +23,7 @@ from diagnose.errors import InputError
 from diagnose.runtime.workers import WorkerDiedError
 from tests.archives import PACK, TEXT, hostile
 from tests.batch.fleet import Inline, healthy, hung, scan, start_scan, table, write_fleet
+from tests.runtime.test_workers import alive
 
 COUNT = 12
 
@@ -241,9 +242,9 @@ def test_after_kill_9_no_worker_is_left_and_the_scan_goes_on(
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     end = time.monotonic() + 10
-    while _alive(process.pid) and time.monotonic() < end:
+    while alive(process.pid) and time.monotonic() < end:
         time.sleep(0.05)
-    assert _alive(process.pid) == []
+    assert alive(process.pid) == []
     assert 0 < len(table(tmp_path)) < COUNT
     summary = scan(fleet[0], tmp_path, resume=True)
     assert (summary.read + summary.unchanged, summary.errors) == (COUNT, 0)
@@ -302,19 +303,6 @@ def test_the_lock_of_results_is_no_link(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"cannot write results to .*symbolic links"):
         open_results(tmp_path / "out", resume=False)
     assert victim.read_bytes() == b"kept"
-
-
-def _alive(session: int) -> list[int]:
-    """Processes of a session that still run."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[3]) == session and fields[0] != "Z":
-            found.append(int(stat.parent.name))
-    return found
 
 
 def _no_executor() -> Executor:
