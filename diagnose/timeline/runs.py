@@ -178,9 +178,8 @@ class Machine:
         times = over.words[row.word]
         same = row.stretch.words[row.word] == times
         if over.end.whose == "done":
-            return (
-                same and row.draft.meaning.signal == _LAUNCHED
-            )  # who tests after it trained starts none
+            # Who tests after it trained starts none.
+            return same and row.draft.meaning.signal == _LAUNCHED
         all_started = over.worked or over.end.whose == "job" or self.before[row.word] == times
         both_work = over.worked and row.stretch.works
         return (same and all_started) or (row.word == BEGINS and both_work)

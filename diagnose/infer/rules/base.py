@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Literal
 
@@ -159,6 +159,28 @@ def inferred(
     """A hypothesis that follows from who was where; `rows` are the events of its evidence."""
     title = catalog.classes[cause].title
     return Hypothesis(cause, tier, title, summary, list(rows[:_ROWS]), inferred=True)
+
+
+def is_bare(one: Hypothesis, catalog: Catalog) -> bool:
+    """Whether its lines say by their form that something failed, and no more."""
+    return catalog.classes[one.cause].unspecific and one.vague and one.basis == "line"
+
+
+def specified(
+    one: Hypothesis, cause: str, catalog: Catalog, *, rule: str, summary: str, grounds: list[str]
+) -> Hypothesis:
+    """The same with the class that a rule sees in it, without the advice for its own class."""
+    return replace(
+        one,
+        cause=cause,
+        title=catalog.classes[cause].title,
+        summary=summary,
+        remedies=[],
+        restart=None,
+        rule=rule,
+        grounds=grounds,
+        merged=[one, *one.merged],
+    )
 
 
 def most(ranks: Collection[int], world: int) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from diagnose.diagnosis import CodeFrame, PythonException
 from diagnose.infer.events.exceptions import in_words
-from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.rules.base import Context, Hypothesis, is_bare, specified
 from diagnose.infer.rules.signatures import who
 from diagnose.parse.tracebacks import is_generated, package_of
 
@@ -38,8 +38,7 @@ def with_import(
     """
     first, *others = ranked
     catalog = context.catalog
-    unspecific = catalog.classes[first.cause].unspecific and first.vague and first.basis == "line"
-    raised = read(first) if unspecific else None
+    raised = read(first) if is_bare(first, catalog) else None
     package = imported(raised.frames) if raised and _is_of_code(raised) else None
     if raised is None or package is None:
         return [*ranked]
@@ -48,19 +47,15 @@ def with_import(
     inner = package_of(raised.frames[-1].file)
     within = f" in {inner}" if inner not in (None, package) else ""
     what = f"{in_words(raised)}{', ' + named if named else ''}."
-    found = replace(
+    found = specified(
         first,
-        cause=cause,
-        title=catalog.classes[cause].title,
-        summary=f"{what} It was raised{within} while {package} was imported.",
-        remedies=[],
-        restart=None,
+        cause,
+        catalog,
         rule="imported",
+        summary=f"{what} It was raised{within} while {package} was imported.",
         grounds=[*first.grounds, FINDING],
-        vague=False,
-        merged=[first, *first.merged],
     )
-    return [found, *(one for one in others if one.cause != cause)]
+    return [replace(found, vague=False), *(one for one in others if one.cause != cause)]
 
 
 def imported(frames: Sequence[CodeFrame]) -> str | None:

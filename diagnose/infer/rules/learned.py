@@ -14,7 +14,7 @@ from diagnose.catalog import reader
 from diagnose.catalog.reader import Reading, tokens
 from diagnose.catalog.schema import Catalog
 from diagnose.infer.events.exceptions import fullest
-from diagnose.infer.rules.base import Context, Hypothesis, Lost
+from diagnose.infer.rules.base import Context, Hypothesis, Lost, is_bare, specified
 from diagnose.infer.tiers import Tier
 from diagnose.lazy import expression
 from diagnose.parse.prefix import peel
@@ -136,8 +136,7 @@ def with_kind(ranked: Sequence[Hypothesis], context: Context) -> list[Hypothesis
     kind that is not sure is a rival, and the first one no surer than it.
     """
     first, *others = ranked
-    unspecific = context.catalog.classes[first.cause].unspecific
-    if not (unspecific and first.vague and first.basis == "line" and first.rows):
+    if not is_bare(first, context.catalog):
         return [*ranked]
     rows = [context.timeline.at(index) for index in first.rows]
     lines = [one for one in rows if one.signature == first.signature and not _is_of_code(one)]
@@ -151,19 +150,15 @@ def with_kind(ranked: Sequence[Hypothesis], context: Context) -> list[Hypothesis
     if best is None:
         return [_unplaced(first, lines, context), *others]
     reading, _ = best.readings[0]
-    kind = replace(
+    kind = specified(
         first,
-        cause=best.cause,
-        tier=Tier.WEAK,
-        title=context.catalog.classes[best.cause].title,
-        summary=f"{first.summary} {_words(reading)}",
-        remedies=[],
-        restart=None,
-        suggested=True,
+        best.cause,
+        context.catalog,
         rule="learned",
+        summary=f"{first.summary} {_words(reading)}",
         grounds=_grounds(reading),
-        merged=[first, *first.merged],
     )
+    kind = replace(kind, tier=Tier.WEAK, suggested=True)
     others = [one for one in others if one.cause != best.cause]
     if reading.probability >= SURE:
         return [kind, *others]
