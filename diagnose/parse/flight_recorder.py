@@ -14,17 +14,18 @@ from __future__ import annotations
 import gc
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from threading import active_count
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from diagnose.parse import pickles
-from diagnose.parse.flight_recorder_batches import batched, close_batches, close_lone_members
-from diagnose.parse.flight_recorder_dump import (
+from diagnose.parse.flight_recorder_entries import (
     COMPLETED,
     ENQUEUED,
+    MAX_ELEMENTS,
     MAX_RANKS,
     STARTED,
     STATES,
@@ -32,10 +33,9 @@ from diagnose.parse.flight_recorder_dump import (
     Config,
     Dump,
     DumpError,
+    Entries,
     Sizes,
     Status,
-)
-from diagnose.parse.flight_recorder_entries import (
     column,
     distinct_calls,
     distinct_groups,
@@ -43,10 +43,11 @@ from diagnose.parse.flight_recorder_entries import (
     each_number,
     flags,
     numbers,
+    spread,
     text_of,
+    thinned,
+    whole,
 )
-from diagnose.parse.flight_recorder_groups import groups_of, names_of_ids, status_of
-from diagnose.parse.flight_recorder_repeats import Entries, spread, thinned, whole
 from diagnose.parse.path import read_path
 from diagnose.parse.pickles import TruncatedPickleError, UnsafePickleError
 
@@ -248,3 +249,138 @@ def _rank(name: str, config: list[Config]) -> int | None:
 def _version(found: Any) -> tuple[int, int] | None:
     parts = re.match(r"(\d{1,4})\.(\d{1,4})", text_of(found))
     return (int(parts[1]), int(parts[2])) if parts else None
+
+
+# --- groups, and how far each got -----------------------------------------------------------------
+
+MAX_GROUPS = 65_536
+
+_RANKS = re.compile(r"\[[\d,\s]*\]\Z")
+_STATUS_KEYS = ("enqueued", "started", "completed")
+
+
+def groups_of(found: Any) -> list[Config]:
+    """The groups of pg_config; gloo's only one has no ranks and says nothing."""
+    groups: list[Config] = []
+    parsed: dict[int | str, tuple[int, ...]] = {}  # by the list itself, which groups may share
+    left = MAX_ELEMENTS
+    for key, group in [*found.items()][:MAX_GROUPS] if isinstance(found, dict) else ():
+        if not isinstance(group, dict):
+            continue
+        ranks = group.get("ranks", "")
+        same = ranks if isinstance(ranks, str) else id(ranks)
+        members = parsed.get(same)
+        if members is None:
+            members = parsed[same] = _members(ranks)
+        left -= len(members)
+        if left < 0:
+            raise ValueError("too many ranks in its groups")
+        if members:
+            name, desc = text_of(group.get("name", key))[:256], text_of(group.get("desc"))[:256]
+            groups.append(Config(name, desc, members))
+    return groups
+
+
+def _members(ranks: Any) -> tuple[int, ...]:
+    if isinstance(ranks, str):
+        ranks = json.loads(ranks) if _RANKS.match(ranks) else []
+    if not isinstance(ranks, list):
+        return ()
+    if len(ranks) > MAX_RANKS:
+        raise ValueError("too many ranks in a group")
+    return tuple(sorted({rank for rank in ranks if type(rank) is int and 0 <= rank < MAX_RANKS}))
+
+
+def names_of_ids(
+    pairs: Iterable[tuple[Any, int]],
+    dump: Dump,
+    config: list[Config],
+    top: Mapping[str, Any],
+) -> dict[str, str]:
+    """pg_id → name of the group.
+
+    Entries tell it, by `pairs` of the id and the group's index in `dump.pgs`. A rank without any
+    is mapped by order: both the ids and the names (numbers, counted up as groups are made) grow
+    with the groups, and both list those that were used.
+    """
+    names = {text_of(pg_id): dump.pgs[code][0] for pg_id, code in pairs}
+    status = top.get("pg_status")
+    ids = (
+        [k for k in status if isinstance(k, str) and k.isdigit()]
+        if isinstance(status, dict)
+        else []
+    )
+    numbered = sorted({group.name for group in config if group.name.isdigit()}, key=int)
+    if len(ids) == len(numbered) == len(config):
+        by_order = dict(zip(sorted(ids, key=int), numbered, strict=True))
+        if all(by_order.get(key, name) == name for key, name in names.items()):
+            return by_order
+    return names
+
+
+def status_of(found: Any, names: dict[str, str]) -> dict[str, Status]:
+    """The pg_status by name of the group; `names` has them by pg_id."""
+    by_name: dict[str, Status] = {}
+    for key, status in found.items() if isinstance(found, dict) else ():
+        if isinstance(status, dict) and str(key) in names:
+            keys = [f"last_{what}_collective" for what in _STATUS_KEYS]
+            by_name[names[str(key)]] = Status(*(int(numbers([status], key)[0]) for key in keys))
+    return by_name
+
+
+# --- coalesced batches of sends and receives, and when they ended ---------------------------------
+
+
+def close_batches(dump: Dump) -> None:
+    """Members of a coalesced batch get the state of the batch: torch never updates their own.
+
+    The batch is recorded last, as `coalesced`, with the group and number of its members.
+    """
+    keys = _units(dump)
+    rows = np.flatnonzero(_is_batch(dump))
+    if len(rows):
+        order = np.argsort(keys[rows], kind="stable")
+        ordered = keys[rows][order]
+        place = np.minimum(np.searchsorted(ordered, keys), len(ordered) - 1)
+        member = ordered[place] == keys
+        last = rows[order][place[member]]
+        dump.state[member] = dump.state[last]
+        dump.retired[member] = dump.retired[last]
+
+
+def batched(dump: Dump) -> set[str]:
+    """Descriptions of the groups that send and receive in batches, as far as one dump tells."""
+    if not dump.p2p.any():
+        return set()
+    _, first, number = np.unique(_units(dump), return_index=True, return_counts=True)
+    several = dump.pg[first[(number > 1) & dump.p2p[first]]]
+    ended = dump.pg[_is_batch(dump) & dump.p2p]
+    return {dump.pgs[pg][1] for pg in {*several.tolist(), *ended.tolist()}}
+
+
+def close_lone_members(dump: Dump, descs: set[str]) -> None:
+    """Members of batches whose end is not listed count as completed, in groups of `descs`.
+
+    A dump of pending operations leaves out batches that completed, but not their members; one that
+    was cut off may end inside a batch.
+    """
+    if not descs or not dump.p2p.any():
+        return
+    if (dump.state == COMPLETED).any() and not dump.partial:
+        return
+    keys = _units(dump)
+    lone = dump.p2p & ~np.isin(keys, keys[_is_batch(dump)])
+    for pg, (name, desc) in enumerate(dump.pgs):
+        if desc in descs:
+            status = dump.status.get(name, Status(-1, -1, -1))
+            going_on = (dump.seq > status.completed) & (dump.seq <= status.enqueued)
+            dump.state[lone & (dump.pg == pg) & ~going_on] = COMPLETED
+
+
+def _is_batch(dump: Dump) -> npt.NDArray[np.bool_]:
+    return np.array([call.op == "coalesced" for call in dump.calls], bool)[dump.call]
+
+
+def _units(dump: Dump) -> npt.NDArray[np.int64]:
+    """A number for every group, kind (send and receive or not) and sequence number."""
+    return ((dump.pg.astype(np.int64) << 1 | dump.p2p) << 44) + dump.seq

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from diagnose.parse import flight_recorder, flight_recorder_entries, flight_recorder_groups
+from diagnose.parse import flight_recorder, flight_recorder_entries
 from diagnose.parse.flight_recorder import (
     COMPLETED,
     ENQUEUED,
@@ -351,7 +351,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str) -> l
     [[3, 4], [5_000_000] * 999, "[3, 4]", "[" + "9999999," * 99 + "9999999]", "[]", "no list"],
 )
 def test_ranks_that_groups_share_are_read_once(ranks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    read_ranks = counted(monkeypatch, flight_recorder_groups, "_members")
+    read_ranks = counted(monkeypatch, flight_recorder, "_members")
     groups = {str(n): {"name": str(n), "desc": "d", "ranks": ranks} for n in range(50)}
     dump = read({"pg_config": groups, "entries": []})
     assert len(read_ranks) == 1

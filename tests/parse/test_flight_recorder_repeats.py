@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diagnose.parse import flight_recorder, flight_recorder_repeats, pickles
+from diagnose.parse import flight_recorder, pickles
 from diagnose.parse.flight_recorder import Dump, DumpError, read_dump
-from diagnose.parse.flight_recorder_repeats import integers, spread, thinned, whole
+from diagnose.parse.flight_recorder_entries import integers, spread, thinned, whole
 
 from .test_flight_recorder import content, entry
 
@@ -99,33 +99,6 @@ def test_the_same_as_reading_all_of_it(seed: int, monkeypatch: pytest.MonkeyPatc
     assert thin is not None
     assert len(thin.data) < len(data) / 2
     same(read_dump(data, "nccl_trace_rank_3"), read_in_full(data, monkeypatch))
-
-
-@pytest.mark.parametrize("other", [content(entries(9)), content(entries(9, 40)[::-1])])
-def test_what_other_ranks_said_changes_nothing(
-    other: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = torch_pickle(content(entries(1)))
-    monkeypatch.setattr(flight_recorder_repeats, "_met", {})
-    alone = thinned(data)
-    flight_recorder_repeats._met.clear()
-    assert thinned(torch_pickle(other)) is not None
-    beside = thinned(data)
-    assert alone is not None
-    assert beside is not None
-    assert [one.tolist() for one in alone.runs] == [one.tolist() for one in beside.runs]
-    assert alone.data == beside.data
-    same(read_dump(data, "nccl_trace_rank_3"), read_in_full(data, monkeypatch))
-
-
-def test_little_is_remembered_of_other_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flight_recorder_repeats, "_met", {})
-    for seed in range(100):
-        odd = {f"key{seed}": "text"}
-        assert thinned(torch_pickle(content([one | odd for one in entries(seed, 60)]))) is not None
-        for texts in flight_recorder_repeats._met.values():
-            assert max(map(len, texts)) <= 8
-    assert 0 < len(flight_recorder_repeats._met) <= 32
 
 
 def test_of_too_many_the_newest_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
