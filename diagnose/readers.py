@@ -14,9 +14,15 @@ from diagnose.ingest.source import Source
 from diagnose.parse.flight_recorder import read_dump
 from diagnose.parse.inspector import read_inspector
 from diagnose.parse.probes import read_probe
-from diagnose.parse.ras import RasReport, read_ras, seconds_of
-from diagnose.parse.ras_errors import signs_of_death, signs_of_errors, signs_of_lateness
-from diagnose.parse.ras_several import joined
+from diagnose.parse.ras import (
+    RasReport,
+    joined,
+    read_ras,
+    seconds_of,
+    signs_of_death,
+    signs_of_errors,
+    signs_of_lateness,
+)
 from diagnose.parse.stacks import read_stacks
 
 Read = Callable[[Source], Artifacts]

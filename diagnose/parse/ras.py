@@ -15,20 +15,42 @@ A difference of one may be in passing: ranks are asked one after the other. So t
 compared to one before, at least MIN_SECONDS older if times are known. A rank that moved in between
 is not stuck and is told as far as all that moved have come; one that stood still and is behind
 keeps its place.
+
+Files of the same job have a communicator in common. JSON counts every operation, and text only
+those that differ, so the two do not compare: JSON is taken where there is any. Reports without a
+time (text has none of its own) are in the order of the files' names.
+
+Of NCCL's asynchronous errors only one says why: "invalid usage" is what its transports give for a
+message of another size than was posted (nccl: src/transport/net_socket.cc "Message truncated",
+net_ib/p2p.cc "size mismatch"), so the ranks called different things.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from diagnose.parse.comm_rank import MAX_COMM, MAX_SEQ, CollCall, CommRank
-from diagnose.parse.ras_json import JSON_BEGIN, read_json
-from diagnose.parse.ras_snapshot import Comm, Found, Rank, RasComm, RasError, RasProcess, Snapshot
-from diagnose.parse.ras_text import BEGIN, CTIME, ISO, read_text, spread
+from diagnose.parse.node_signs import Sign
+from diagnose.parse.ras_reports import (
+    BEGIN,
+    CTIME,
+    ISO,
+    JSON_BEGIN,
+    Comm,
+    Found,
+    Rank,
+    RasComm,
+    RasError,
+    RasProcess,
+    Snapshot,
+    read_json,
+    read_text,
+    spread,
+)
 
 __all__ = [
     "RasComm",
@@ -331,3 +353,151 @@ def _calls(
 
 def _vector(rank: Rank) -> Vector:
     return tuple(sorted((rank.counts or {}).items()))
+
+
+# --- several files of one job ---------------------------------------------------------------------
+
+_Named = tuple[str, Snapshot]
+
+_DIGITS = re.compile(r"(\d+)")
+
+
+@dataclass(slots=True)
+class _Same:
+    """Files that tell of one job, by name, and the communicators that they tell of."""
+
+    files: list[tuple[str, RasReport]] = field(default_factory=list)
+    comms: set[str] = field(default_factory=set)
+
+
+def joined(reports: Iterable[tuple[str, RasReport]]) -> list[tuple[str, RasReport]]:
+    """One report a job, with the name of the file whose lines it tells."""
+    several = sorted(reports, key=lambda one: _natural(one[0]))
+    if len(several) < 2:
+        return several
+    return [_one(same.files) for same in _jobs(several)]
+
+
+def _jobs(reports: Sequence[tuple[str, RasReport]]) -> list[_Same]:
+    """The files by job; one that names no communicator belongs to the only job there is."""
+    jobs: list[_Same] = []
+    silent = []
+    for name, report in reports:
+        own = {hash_ for one in report.found.snapshots for hash_ in one.comms}
+        if not own:
+            silent.append((name, report))
+            continue
+        same = [job for job in jobs if job.comms & own]
+        whole = _Same([file for job in same for file in job.files] + [(name, report)], own)
+        whole.comms |= {hash_ for job in same for hash_ in job.comms}
+        jobs = [job for job in jobs if job not in same] + [whole]
+    if len(jobs) == 1:
+        jobs[0].files += silent
+    else:
+        jobs += [_Same([file]) for file in silent]
+    return jobs
+
+
+def _one(files: list[tuple[str, RasReport]]) -> tuple[str, RasReport]:
+    """What the files of one job say together."""
+    if len(files) == 1:
+        return files[0]
+    as_json = any(report.json and report.found.snapshots for _, report in files)
+    whole = Found()
+    snapshots: list[_Named] = []
+    for name, report in files:
+        whole.dead |= report.found.dead
+        whole.events += report.found.events
+        whole.errors += report.found.errors
+        if report.json == as_json:
+            snapshots += [(name, one) for one in report.found.snapshots]
+    times = [seconds_of(one.stamp) for _, one in snapshots]
+    if None not in times:
+        order = sorted(range(len(snapshots)), key=lambda n: (times[n] or 0.0, n))
+        snapshots = _fullest_last([snapshots[n] for n in order], [times[n] or 0.0 for n in order])
+    whole.snapshots = deque(one for _, one in snapshots)
+    name = snapshots[-1][0] if snapshots else files[-1][0]
+    report = report_of(whole, name, as_json)
+    report.notes = [*dict.fromkeys(report.notes)]
+    return name, report
+
+
+def _fullest_last(snapshots: list[_Named], times: Sequence[float]) -> list[_Named]:
+    """Of the last reports, asked for at about the same time, only the one of the most ranks.
+
+    A node that the others cannot reach sees only itself.
+    """
+    since = next(n for n, time in enumerate(times) if times[-1] - time < MIN_SECONDS)
+    return [*snapshots[:since], max(snapshots[since:], key=lambda one: _counted(one[1]))]
+
+
+def _counted(snapshot: Snapshot) -> int:
+    ranks = (rank for comm in snapshot.comms.values() for rank in comm.ranks.values())
+    return sum(rank.counts is not None for rank in ranks)
+
+
+def _natural(name: str) -> list[str | int]:
+    return [int(part) if part.isdecimal() else part for part in _DIGITS.split(name)]
+
+
+# --- what is said of single ranks -----------------------------------------------------------------
+
+_ERROR = re.compile(
+    r"(?i:rank) (\d{1,9}) (?:reported (Invalid usage)"
+    r"|of (0x[0-9a-f]{1,16}\S{0,40}): (?:init_state \d+, )?async_error 5\b)"
+)
+
+
+def signs_of_death(report: RasReport, source: str) -> Iterator[Sign]:
+    """One for each rank of the whole job that is dead."""
+    largest = _largest(report)
+    for one in report.ranks:
+        if one.dead and one.size == largest:
+            yield Sign(
+                source, one.host, "dead", f"rank {one.comm_rank}",
+                "its process is considered dead", rank=one.comm_rank, line=one.line,
+            )  # fmt: skip
+
+
+def signs_of_lateness(report: RasReport, source: str) -> Iterator[Sign]:
+    """The one process that has launched fewer calls than the others, where none has moved.
+
+    Of several the one that lacks more than each of them.
+    """
+    top: dict[str, int] = defaultdict(int)
+    for one in report.ranks:
+        top[one.comm] = max(top[one.comm], one.launched or 0)
+    lacks: dict[tuple[str | None, int], int] = defaultdict(int)
+    first: dict[tuple[str | None, int], CommRank] = {}
+    for one in sorted(report.ranks, key=lambda one: one.rank is None):
+        if one.pid is not None and one.launched is not None:
+            lacks[one.host, one.pid] += top[one.comm] - one.launched
+            first.setdefault((one.host, one.pid), one)
+    most = max(lacks.values(), default=0)
+    late = [first[who] for who, lack in lacks.items() if lack == most > 0]
+    if report.moving is False and len(late) == 1:
+        yield Sign(
+            source, late[0].host, "late", f"process {late[0].pid}",
+            f"it has launched {most} calls fewer than the others", rank=late[0].rank,
+            line=late[0].line,
+        )  # fmt: skip
+
+
+def _largest(report: RasReport) -> int:
+    return max((one.size or 0 for one in report.communicators), default=0)
+
+
+def signs_of_errors(report: RasReport, source: str) -> Iterator[Sign]:
+    """One for each rank that reported such an error."""
+    largest = _largest(report)
+    sizes = {one.hash: one.size for one in report.communicators}
+    for line, text in report.errors:
+        if not (found := _ERROR.search(text)):
+            continue
+        # Text has the name of the communicator in another line, and mostly but one.
+        world = sizes.get(found[3]) == largest if found[3] else len(sizes) == 1
+        rank = int(found[1])
+        yield Sign(
+            source, None, "nccl_error", f"rank {rank}" if world else f"rank {rank} of a group",
+            "NCCL's asynchronous error is Invalid usage", rank=rank if world else None, line=line,
+        )  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 from diagnose.infer.collectives.analyze import judge
 from diagnose.infer.collectives.from_counters import dumps_of
 from diagnose.infer.collectives.table import table
-from diagnose.parse import ras_json, ras_text
+from diagnose.parse import ras_reports
 from diagnose.parse.comm_rank import CollCall, CommRank
 from diagnose.parse.ras import RasComm, RasError, RasProcess, RasReport, is_ras, read_ras
 
@@ -579,12 +579,12 @@ def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
         read(b" " * (64 * 2**20 + 1))
     with pytest.raises(RasError, match="too many containers"):
         read(b"{" + b"[]" * 1_000_001)
-    monkeypatch.setattr(ras_text, "MAX_RANKS", 1000)
-    monkeypatch.setattr(ras_json, "MAX_RANKS", 2)
+    monkeypatch.setattr(ras_reports, "MAX_RANKS", 1000)
     many = f"#0-0 ({HASH}) INCOMPLETE\n" + "  The missing ranks: 0-999999999\n" * 10
     assert len(read(text(many, 1_000_000_000)).ranks) == 1000
     quiet = text(SIX_BEHIND.replace("26 ranks", "999999994 ranks"), 1_000_000_000)
     assert set(launched(read(quiet))) == {0, 2, 3, 4, 5, 31}
+    monkeypatch.setattr(ras_reports, "MAX_RANKS", 2)
     report = read(job_json(ONE_LATE, []))
     assert launched(report) == {0: 52, 1: 52}
     assert "more than 2 ranks: the others are left out" in report.notes

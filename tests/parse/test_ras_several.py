@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from diagnose.parse.ras import RasReport, read_ras
-from diagnose.parse.ras_errors import signs_of_errors
-from diagnose.parse.ras_several import joined
+from diagnose.parse.ras import RasReport, joined, read_ras, signs_of_errors
 from diagnose.readers import weighed
 
 TEXT = """\
