@@ -1,7 +1,8 @@
 """Rows of formats, from YAML or from the table that was made of it.
 
-A start has no time for YAML: `prefixes.json` beside the folder holds the same, and is used where
-its checksum is that of the files. `python -m diagnose.formats.table` writes it.
+A start has no time for YAML: `prefixes.json`, `stacks.json` and `frames.json` beside the folders
+hold the same. In a checkout, where files change, each is used as long as its checksum is that of
+the files. `python -m diagnose.formats.table` writes them.
 """
 
 from __future__ import annotations
@@ -17,10 +18,19 @@ from typing import Any, NamedTuple
 
 from diagnose.lazy import expression
 
-PREFIXES = Path(__file__).with_name("prefixes")
+FOLDER = Path(__file__).parent
+PREFIXES, STACKS, FRAMES = (FOLDER / name for name in ("prefixes", "stacks", "frames"))
 KEYS = frozenset(
     {"name", "tail", "match", "layer", "loose", "then", "holds", "check", "hook", "decode",
      "yields", "unless_known", "stays", "peeks", "tag", "samples", "refused"}
+)  # fmt: skip
+_STACK_KEYS = frozenset(
+    {"tool", "what", "match", "ending", "inside", "outside", "holds", "native", "set", "samples",
+     "refused"}
+)
+_FRAME_KEYS = frozenset(
+    {"piece", "is", "level", "state", "phase", "helper", "func", "file", "native", "own",
+     "backward", "samples", "refused"}
 )  # fmt: skip
 # What an expression may name in %{…}; those in lower case are groups of the same name.
 _LEVELS = "DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL|NOTICE|TRACE|SUCCESS"  # longest first
@@ -41,10 +51,16 @@ _GROUPS = frozenset(
      "stream", "level", "priority", "time", "fraction", "zone", "half", "date", "year", "yy",
      "month", "month_name", "day", "month_day", "seconds", "microseconds", "unread", "path"}
 )  # fmt: skip
+_STACK_GROUPS = frozenset(
+    {"func", "file", "module", "lineno", "tid", "name", "status", "number", "pid", "command",
+     "rank", "host", "indent"}
+)  # fmt: skip
+_EXPRESSIONS = ("match", "ending", "func", "file")
 _WHO = frozenset({"rank", "local_rank", "task", "dev", "host", "pod", "pid", "actor"})
 _WHEN = frozenset({"time", "seconds", "microseconds"})
 _BEYOND = frozenset({"tail", "then", "check", "hook", "decode", "stays"})
 _LEFT_OUT = frozenset({"samples", "refused", "loose", "tag"})
+_IN_A_CHECKOUT = (FOLDER.parents[1] / "pyproject.toml").is_file()
 OTHER = "é"  # stands for all characters beyond ASCII
 _CHARACTERS = (*map(chr, range(0x20, 0x7F)), "\t", OTHER)
 
@@ -75,14 +91,29 @@ def written(folder: Path = PREFIXES) -> list[dict[str, Any]]:
     import yaml  # noqa: PLC0415  (only where the table is made)
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    rows: list[dict[str, Any]] = []
+    keys, groups = _KNOWN.get(folder.name, (KEYS, _GROUPS))
+    pieces, rows = {**PIECES}, []
     for path in _files(folder):
         for row in yaml.load(path.read_bytes(), loader) or ():
-            match = _PIECE.sub(lambda piece: PIECES[piece[1]], row["match"])
-            if unknown := (row.keys() - KEYS) | (set(_GROUP.findall(match)) - _GROUPS):
+            found = {key: _filled(row[key], pieces) for key in _EXPRESSIONS if key in row}
+            named = {group.partition("__")[0] for text in found.values() for group in _GROUP.findall(text)}
+            if unknown := (row.keys() - keys) | (named - groups):
                 raise ValueError(f"{path.name}: unknown key or group {min(unknown)}")
-            rows.append({**row, "match": numbered(match)})
+            if "piece" in row:
+                pieces[row["piece"]] = row["is"]
+            else:
+                rows.append({**row, **found})
     return sorted(rows, key=lambda row: row.get("loose", 0))
+
+
+def _filled(pattern: str, pieces: Mapping[str, str]) -> str:
+    return numbered(_PIECE.sub(lambda piece: pieces[piece[1]], pattern))
+
+
+_KNOWN = {
+    STACKS.name: (_STACK_KEYS, _STACK_GROUPS),
+    FRAMES.name: (_FRAME_KEYS, frozenset[str]()),
+}
 
 
 class Table(NamedTuple):
@@ -93,8 +124,8 @@ class Table(NamedTuple):
 
 
 @cache
-def prefixes(folder: Path = PREFIXES) -> Table:
-    """The rows of prefixes, each with what it may start with."""
+def read(folder: Path = PREFIXES) -> Table:
+    """The rows of a folder, each with what it may start with."""
     return kept(folder) or _made(folder)
 
 
@@ -104,7 +135,8 @@ def kept(folder: Path = PREFIXES) -> Table | None:
         checksum, *found = json.loads(folder.with_suffix(".json").read_bytes())
     except (OSError, ValueError):
         return None
-    return Table(*found) if checksum == _checksum(folder) else None
+    current = not _IN_A_CHECKOUT or checksum == _checksum(folder)
+    return Table(*found) if current else None
 
 
 def _tags(given: Iterable[Mapping[str, Any]]) -> str:
@@ -128,10 +160,10 @@ def _made(folder: Path) -> Table:
     found = written(folder)
     rows = [
         {key: value for key, value in row.items() if key not in _LEFT_OUT}
-        | ({} if "tail" in row else {"starts": starts(row["match"])})
+        | ({"starts": starts(row["match"])} if "match" in row and "tail" not in row else {})
         for row in found
     ]
-    return Table(rows, _tags(found))
+    return Table(rows, _tags(row for row in found if "what" not in row and "match" in row))
 
 
 def _files(folder: Path) -> list[Path]:
@@ -146,7 +178,8 @@ def _checksum(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    made, tags = _made(PREFIXES)
-    lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in made)
-    text = f"[{_checksum(PREFIXES)}, [\n{lines}\n],\n{json.dumps(tags)}]\n"
-    PREFIXES.with_suffix(".json").write_text(text, encoding="utf-8")
+    for each in (PREFIXES, STACKS, FRAMES):
+        made, tags = _made(each)
+        lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in made)
+        text = f"[{_checksum(each)}, [\n{lines}\n],\n{json.dumps(tags)}]\n"
+        each.with_suffix(".json").write_text(text, encoding="utf-8")

@@ -218,7 +218,7 @@ _REACH = 600  # bytes of a line that are looked at
 
 # First of all no word that a blank follows: most lines have no tag and fail there.
 _TAGS = expression(
-    rb"(?:(?:(?![\w.-]++ )(?:%b)|[\w.-]++ *+\| )){0,16}" % table.prefixes().tags.encode()
+    rb"(?:(?:(?![\w.-]++ )(?:%b)|[\w.-]++ *+\| )){0,16}" % table.read().tags.encode()
 )
 # What a logger says of itself: `[rank 3]`, `"rank": 3`, and host and device between tabs.
 _RANK = expression(rb"\b[Rr]ank\W{0,4}\d++|\t[\w.-]++:\d++\t")

@@ -208,7 +208,7 @@ def _tables() -> tuple[dict[str, list[Row]], dict[str, list[Row]]]:
     """The rows by the characters that they may start with, and the tails by their names."""
     by_start: dict[str, list[Row]] = defaultdict(list)
     tails: dict[str, list[Row]] = defaultdict(list)
-    for row in table.prefixes().rows:
+    for row in table.read().rows:
         one = Row(row)
         if "tail" in row:
             tails[row["tail"]].append(one)

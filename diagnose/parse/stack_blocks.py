@@ -5,12 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from diagnose.lazy import expression
-
 MAX_STACKS = 100_000
 MAX_FRAMES = 512
-
-_DETACHED = expression(r"\[Inferior \d{1,7} \(process (\d{1,9})\)")
 
 Kind = Literal[
     "py-spy", "faulthandler", "gdb", "eu-stack", "debug-server", "kernel", "traceback", "interrupt"
@@ -172,11 +168,10 @@ class Blocks:
             self._block.parent = pid
             self._block.where = self._block.where.over(self._ranks.get(pid, Where()))
 
-    def end_of_process(self, line: str) -> None:
-        """What follows belongs to another dump; gdb tells the process at its end."""
-        match = _DETACHED.match(line)
-        if match and self._block is not None:
-            self._block.where = Where(pid=int(match[1])).over(self._block.where)
+    def end_of_process(self, pid: int | None) -> None:
+        """What follows belongs to another dump; gdb names the process at its end."""
+        if pid is not None and self._block is not None:
+            self._block.where = Where(pid=pid).over(self._block.where)
         self._close()
 
     def no_answer(self, line: int, status: str) -> bool:
@@ -213,11 +208,11 @@ class Blocks:
                 self._thread.frames.append(frame)
             self._thread.outermost = frame
 
-    def headless(self, line: int) -> None:
-        """A stack without a heading begins, another thread of the process above if of gdb too."""
-        if self._thread is None or self._thread.frames:
-            own = self._block is not None and self._block.kind == "gdb"
-            self.thread("gdb", line, f"#{self._count}", "", "", first=not own)
+    def headless(self, kind: Kind, line: int, tid: str) -> None:
+        """A stack without a heading begins, another thread of the process above if of this kind."""
+        if self.open_kind != kind or self._thread is None or self._thread.frames:
+            own = self._block is not None and self._block.kind == kind
+            self.thread(kind, line, tid or f"#{self._count}", "", "", first=not own)
 
     def place(self, file: str, line: int | None) -> None:
         """File and line of the frame that was added last, unless it had them."""
@@ -225,17 +220,12 @@ class Blocks:
         if frames and frames[-1].native and not frames[-1].file:
             frames[-1] = replace(frames[-1], file=file, line=line)
 
-    def add_indented(self, line: str, frame: Frame | None) -> bool:
-        """A frame of py-spy, unless deeper than the first: variables of `--locals`."""
+    def deeper(self, indent: int) -> bool:
+        """Whether a line is further in than the first frame of its thread."""
         if self._thread is None:
             return False
-        indent = len(line) - len(line.lstrip())
         self._thread.indent = self._thread.indent or indent
-        if indent > self._thread.indent:
-            return True
-        if frame is not None:
-            self.add(frame)
-        return frame is not None
+        return indent > self._thread.indent
 
     def stacks(self) -> list[Stack]:
         """All stacks by line, with ranks from launcher tasks where a task is one process."""

@@ -1,40 +1,29 @@
 """Stack dumps of processes: py-spy, faulthandler, gdb, eu-stack, torch's debug server, the kernel.
 
-The debug server (torch 2.13) writes `=== Rank 3: <url> ===` and below it faulthandler's or py-spy's
-text. A file may hold many processes, told apart by headings
-(`# rank 3`, `=== node1 4242 ===`), by py-spy's `Process` lines or by a prefix on every line (srun,
-pdsh, kubectl). What is damaged is left out; what is whole around it is read.
+The forms of their lines are rows of `formats/stacks/*.yaml`. The debug server (torch 2.13) writes
+`=== Rank 3: <url> ===` and below it faulthandler's or py-spy's text. A file may hold many
+processes, told apart by headings (`# rank 3`, `=== node1 4242 ===`), by py-spy's `Process` lines or
+by a prefix on every line (srun, pdsh, kubectl). What is damaged is left out; what is whole around
+it is read.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import islice, pairwise
+from typing import Any
 
+from diagnose.formats import table
 from diagnose.lazy import expression
+from diagnose.parse.machines import node_like
 from diagnose.parse.path import read_path
 from diagnose.parse.prefix import peel
-from diagnose.parse.stack_blocks import Blocks, Frame, Stack, Where
-from diagnose.parse.stack_frames import (
-    EU_PID,
-    EU_THREAD,
-    FAULT_THREAD,
-    GDB_FIRST,
-    GDB_THREAD,
-    NOISE,
-    PROCESS,
-    PYSPY_THREAD,
-    fault_frame,
-    gdb_frame,
-    place_below,
-    pyspy_frame,
-)
-from diagnose.parse.stack_headings import DEBUG_SERVER, DEBUG_SERVER_ERROR, heading, of_command
-from diagnose.parse.stack_json import json_stacks, looks_like_json
-from diagnose.parse.stack_kernel import TASK, take
+from diagnose.parse.stack_blocks import MAX_FRAMES, Blocks, Frame, Stack, Where
 
 __all__ = ["MAX_BYTES", "Frame", "Stack", "is_stacks", "read_stacks"]
 
@@ -45,9 +34,6 @@ _LONG_LINE = 20_000  # C++ signatures of templates reach a few thousand characte
 _CUT = 30_000  # a longer head may end inside a line
 _SAMPLE = 200  # lines that show whether every line carries a prefix
 _COLOURS = expression(r"\x1b\[[\d;]{0,20}m")
-_HEADERS = expression(
-    r"Thread (?:\S{1,20} )?\(|TID \d|\(most recent call first\)|#0  \w|state:D|\[<0>\] "
-)
 # What is said of a process that died: its native stack is that of a crash.
 _CRASHED = expression(
     r"Program (?:received|terminated with) signal SIG(?:SEGV|ABRT|BUS|FPE|ILL|KILL)"
@@ -55,7 +41,6 @@ _CRASHED = expression(
     r"|Process received signal|Signal: (?:Abort|Bus|Float)|Fatal Python error|^Aborted",
     re.MULTILINE,
 )
-_PY_BT = "Traceback (most recent call first)"  # gdb's, of the thread that it shows
 _PROSE = 40  # lines somebody wrote around stacks
 # How texts set off what they quote.
 _SET_OFF = expression(r"(?m)^([ \t>|]{1,12})(?=#0  \w|Thread (?:\S{1,20} )?\()")
@@ -69,12 +54,12 @@ def is_stacks(head: bytes, name: str) -> bool:
     readers must see. Tools that look at processes from outside may say a few lines of their own,
     and who shows their stacks to others writes about them; faulthandler says nothing.
     """
-    if looks_like_json(head):
+    if _looks_like_json(head):
         return True
     text = _decode(head)
     if len(text) > _CUT:
         text = text[: text.rfind("\n") + 1]
-    if _HEADERS.search(text) is None:
+    if not any(sign.search(text) for sign in _signs()):
         return False
     if "Fatal Python error" in text or "Traceback (most recent call last)" in text:
         return False
@@ -98,8 +83,8 @@ def read_stacks(data: bytes, name: str) -> list[Stack]:
     data = data[:MAX_BYTES]
     blocks = Blocks(name, _file(name))
     text = _decode(data)
-    if looks_like_json(data):
-        json_stacks(text, blocks, heading)
+    if _looks_like_json(data):
+        _json_stacks(text, blocks)
     else:
         _walk(text, blocks)
     return blocks.stacks()
@@ -129,7 +114,7 @@ def _walk(text: str, blocks: Blocks) -> tuple[int, int, int]:
         blocks.begin(writer)
         for number, line in lines:
             if line and not line.isspace():
-                if _line(line, number, blocks):
+                if take(line, number, blocks):
                     known += 1
                 elif blocks.begun and _logged(line):
                     logged += 1
@@ -173,28 +158,62 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
         at = end + 1
 
 
-def _only_in_dumps(line: str) -> bool:
-    """Is `line` one that only dumps have?"""
-    return any(
-        pattern.match(line)
-        for pattern in (PYSPY_THREAD, FAULT_THREAD, GDB_THREAD, EU_THREAD, PROCESS, TASK)
-    ) or (line[:2] in ("  ", "#0", "#1") and bool(pyspy_frame(line) or fault_frame(line)))
+# --- lines, by the rows of their forms ------------------------------------------------------------
+
+_LENGTH = 300  # characters of a name or a path
+_SCROLLED = expression(r"\[\d{1,9}/\d{1,9}\]\Z")  # tmux shows how far it is scrolled
+_SOURCE = expression(r"\.(?:so[\d.]*|c|cc|cpp|cxx|cu|h|hpp|inl|rs|S|dylib)(?::|\Z)")
+# A native name ends before its arguments and template parameters.
+_NAME = expression(r"(?:\(anonymous\)|operator\(\)|operator<+|<signal handler called>|[^<(])*")
+
+_Fields = dict[str, str]
 
 
-def _line(line: str, number: int, blocks: Blocks) -> bool:
-    """Take one line in; False when it is nothing that dumps contain."""
-    if take(line, number, blocks) or _frame(line, number, blocks):
-        return True
-    if _thread(line, number, blocks) or _process(line, blocks):
-        return True
-    if found := DEBUG_SERVER.match(line):
-        blocks.section(Where(int(found[1]), found[2]), debug=True)
-        return True
-    if found := DEBUG_SERVER_ERROR.match(line):
-        return blocks.no_answer(number, f"error {found[1]}")
-    if NOISE.match(line):
-        if line.startswith(("Timeout (", "Fatal Python error", "[Inferior", "Attaching to")):
-            blocks.end_of_process(line)
+class Row:
+    """One form of a line."""
+
+    def __init__(self, row: Mapping[str, Any]) -> None:
+        self.tool, self.what = row["tool"], row["what"]
+        self.pattern: str = row["match"]
+        self.native: bool | str = row.get("native", False)
+        below = [self.tool] if self.what in _OF_A_THREAD else ()
+        self._inside = frozenset(row.get("inside", below))
+        self._outside = frozenset(row.get("outside", ()))
+        self._match = expression(self.pattern)
+        self._ending = expression(row["ending"]) if "ending" in row else None
+        self._set: _Fields = row.get("set", {})
+        # Elsewhere than in a dump, what is only looked for inside says nothing.
+        self.marks_dump = self.what in _MARKS and "inside" not in row
+
+    def may_follow(self, tool: str | None) -> bool:
+        """Whether such a line can be below a thread of this tool, or, with None, below none."""
+        return (not self._inside or tool in self._inside) and tool not in self._outside
+
+    def find(self, line: str) -> _Fields | None:
+        """What a line says, by the names of the groups; None where it is of another form."""
+        found = self._match.match(line)
+        if found is None:
+            return None
+        fields = self._set | _named(found)
+        if self._ending is not None:
+            func = fields["func"].rstrip()
+            if scrolled := _SCROLLED.search(func[-24:]):
+                func = func[: len(func) - len(scrolled[0])].rstrip()
+            if place := self._ending.search(func[-700:]):
+                fields |= _named(place)
+                func = func[: len(func) - len(place[0])]
+            fields["func"] = func
+        return fields
+
+
+def _named(found: re.Match[str]) -> _Fields:
+    groups = found.groupdict().items()
+    return {name.partition("__")[0]: text for name, text in groups if text is not None}
+
+
+def take(line: str, number: int, blocks: Blocks) -> bool:
+    """Take one line in, not an empty one; False when it is nothing that dumps contain."""
+    if taken_by(line, number, blocks) is not None:
         return True
     parsed = heading(line) if blocks.headings < _MAX_HEADINGS else None
     if parsed is None:
@@ -207,65 +226,312 @@ def _line(line: str, number: int, blocks: Blocks) -> bool:
     return True
 
 
-def _frame(line: str, number: int, blocks: Blocks) -> bool:
-    kind = blocks.open_kind
-    if line[0] in " \t":
-        if kind == "py-spy":
-            return blocks.add_indented(line, pyspy_frame(line))
-        if kind in ("faulthandler", "gdb"):
-            frame = fault_frame(line, traceback=kind == "gdb")
-            if frame is not None:
-                blocks.add(frame)
-            elif kind == "gdb" and (place := place_below(line)):
-                blocks.place(*place)
-            return frame is not None or kind == "gdb" or line.strip()[:1] in ("<", ".")
-        return kind == "eu-stack"
-    if kind != "eu-stack" and GDB_FIRST.match(line):
-        blocks.headless(number)
-        kind = "gdb"
-    if kind != "gdb" and line.startswith(_PY_BT):
-        blocks.headless(number)
-        return True
-    if line[0] == "#" and kind in ("gdb", "eu-stack"):
-        frame = gdb_frame(line)
-        if frame is not None:
-            blocks.add(frame)
-        return frame is not None
-    return False
+def taken_by(line: str, number: int, blocks: Blocks, *, bare: bool = True) -> Row | None:
+    """The row by which a line was taken in; None if there is none for it."""
+    for row in _rows_for(line):
+        if not row.may_follow(blocks.open_kind) or (row.what == "bare" and not bare):
+            continue
+        fields = row.find(line)
+        if fields is None or not _TAKES[row.what](row, fields, number, blocks):
+            continue
+        if row.what == "bare":  # a thread begins with a frame of it
+            taken_by(line, number, blocks, bare=False)
+        return row
+    return None
 
 
-def _thread(line: str, number: int, blocks: Blocks) -> bool:
-    if line[0] not in "TCS":
-        return False
-    if found := PYSPY_THREAD.match(line):
-        status = found[2]
-        blocks.thread("py-spy", number, found[1] or found[3] or "", found[3] or "", status)
-    elif found := FAULT_THREAD.match(line):
-        status = "current" if found[1] == "Current thread" else ""
-        blocks.thread("faulthandler", number, found[2] or "", found[3] or "", status)
-    elif found := GDB_THREAD.match(line):
-        lwp = re.search(r"(?:LWP|process) (\d{1,9})", found[2])
-        named = re.search(r'"(.*)"', found[2])
-        tid = lwp[1] if lwp else ""
-        blocks.thread("gdb", number, tid, named[1] if named else "", "", first=found[1] == "1")
-    elif found := EU_THREAD.match(line):
-        blocks.thread("eu-stack", number, found[1], "", "")
-    else:
-        return False
+def _is_thread(row: Row, fields: _Fields, number: int, blocks: Blocks) -> bool:
+    pid, name = fields.get("pid"), fields.get("name", "")
+    if pid is not None:
+        blocks.process(Where(pid=int(pid)))
+    first, status = fields.get("number") == "1", fields.get("status", "")
+    blocks.thread(row.tool, number, fields.get("tid") or pid or name, name, status, first=first)
     return True
 
 
-def _process(line: str, blocks: Blocks) -> bool:
-    if line[0] != "P":
+def _is_bare(row: Row, fields: _Fields, number: int, blocks: Blocks) -> bool:
+    blocks.headless(row.tool, number, fields.get("tid", ""))
+    return True
+
+
+def _is_variable(row: Row, fields: _Fields, number: int, blocks: Blocks) -> bool:
+    return blocks.deeper(len(fields["indent"]))
+
+
+def _is_frame(row: Row, fields: _Fields, number: int, blocks: Blocks) -> bool:
+    file, line = _place(fields)
+    by_file = row.native == "by file" and (line is None or _SOURCE.search(file) is not None)
+    blocks.add(_made(fields["func"], file, line, native=row.native is True or by_file))
+    return True
+
+
+def _is_place(row: Row, fields: _Fields, number: int, blocks: Blocks) -> bool:
+    blocks.place(*_place(fields))
+    return True
+
+
+def _place(fields: _Fields) -> tuple[str, int | None]:
+    module = f"[{fields['module']}]" if "module" in fields else ""
+    line = fields.get("lineno")
+    return fields.get("file", module)[-_LENGTH:], None if line is None else int(line)
+
+
+def _is_process(row: Row, fields: _Fields, number: int, blocks: Blocks) -> bool:
+    blocks.process(replace(of_command(fields.get("command", "")), pid=int(fields["pid"])))
+    return True
+
+
+def _is_parent(row: Row, fields: _Fields, number: int, blocks: Blocks) -> bool:
+    blocks.parent(int(fields["pid"]))
+    return True
+
+
+def _is_section(row: Row, fields: _Fields, number: int, blocks: Blocks) -> bool:
+    pid = int(fields["pid"]) if "pid" in fields else None
+    where = Where(int(fields["rank"]), fields.get("host"), pid)
+    blocks.section(where, debug=row.tool == "debug-server")
+    return True
+
+
+def _is_failed(row: Row, fields: _Fields, number: int, blocks: Blocks) -> bool:
+    return blocks.no_answer(number, f"error {fields['number']}")
+
+
+def _is_end(row: Row, fields: _Fields, number: int, blocks: Blocks) -> bool:
+    blocks.end_of_process(int(fields["pid"]) if "pid" in fields else None)
+    return True
+
+
+def _is_noise(row: Row, fields: _Fields, number: int, blocks: Blocks) -> bool:
+    return True
+
+
+# In the order in which rows are tried.
+_TAKES: Mapping[str, Callable[[Row, _Fields, int, Blocks], bool]] = {
+    "variable": _is_variable, "bare": _is_bare, "frame": _is_frame, "place": _is_place,
+    "thread": _is_thread, "process": _is_process, "parent": _is_parent, "section": _is_section,
+    "failed": _is_failed, "end": _is_end, "noise": _is_noise,
+}  # fmt: skip
+_OF_A_THREAD = ("variable", "frame", "place")
+_MARKS = ("frame", "thread", "process", "parent")
+
+
+@cache
+def _by_start() -> dict[str, list[Row]]:
+    """The rows by the characters that they may start with, in the order in which they are tried."""
+    found: dict[str, list[Row]] = defaultdict(list)
+    for row in sorted(table.read(table.STACKS).rows, key=lambda row: [*_TAKES].index(row["what"])):
+        one = Row(row)
+        for start in row["starts"][0]:
+            found[start].append(one)
+    return found
+
+
+def _rows_for(line: str) -> list[Row]:
+    return _by_start().get(line[0] if line[0] <= "~" else table.OTHER, [])
+
+
+@cache
+def _signs() -> tuple[re.Pattern[str], ...]:
+    """Expressions of which one is found in any text that has a stack."""
+    rows = table.read(table.STACKS).rows
+    return tuple(expression(row["holds"]) for row in rows if "holds" in row)
+
+
+def _only_in_dumps(line: str) -> bool:
+    """Is `line` one that only dumps have?"""
+    return bool(line) and any(row.marks_dump and row.find(line) for row in _rows_for(line))
+
+
+def _made(func: str, file: str, line: int | None, *, native: bool) -> Frame:
+    return Frame(native_name(func) if native else func[:_LENGTH], file, line or None, native)
+
+
+def native_name(text: str) -> str:
+    """A C or C++ function without return type, arguments, template parameters and version."""
+    if text.startswith("0x"):
+        return "??"
+    text = text.replace("(anonymous namespace)", "(anonymous)").partition(" [clone")[0]
+    found = _NAME.match(text)
+    name = (found[0] if found else text).strip()
+    if not name.startswith("<"):
+        name = name.rpartition(" ")[2].partition("@")[0]
+    return name[:_LENGTH] or "??"
+
+
+# --- headings in people's own words ---------------------------------------------------------------
+
+_DECORATED = expression(r"\s{0,8}(?:[=#*>~+@|$]+|-{2,}|<{2,})\s*(.*)")
+_KEYED = expression(
+    r"(?i)[\[(]?(?:global[ _]?)?(?:rank|local_?rank|host|hostname|node|pid|pod)[\W\d_]*\Z"
+)
+_HOST_KEY = expression(r"(?i)\W*(?:host|hostname|node|pod)\W*\Z")
+_ENVIRONMENT = expression(r"[A-Z_][A-Z0-9_]{1,60}=\S{0,2000}\Z")
+_RANK = expression(
+    r"(?i)(?<![a-z\d])(?:([a-z]{1,12})[_\-]|(local|node|global) )?"
+    r"rank[ _:=#.\-\[]{0,3}(\d{1,7})(?!\d)"
+)
+_PROCID = expression(r"(?:SLURM_PROCID|PMIX?_RANK)=(\d{1,7})\Z")
+_PID = expression(r"(?i)(?<![a-z\d])pid[ _:=#\-]{0,3}(\d{1,9})(?!\d)")
+_HOST_PID = expression(r"(?=[\w.\-]*[\d.\-])([A-Za-z][\w.\-]{0,120})[ :/]{1,3}(\d{2,9})\W*\Z")
+_OPTION = expression(r"(?:--?(local[_\-])?rank[= ]|\b(LOCAL_)?RANK=)(\d{1,7})(?!\d)")
+# Ranks inside something smaller than the job.
+_PARTIAL = frozenset(
+    {"local", "node", "group", "role", "machine", "tp", "pp", "dp", "cp", "ep", "mp", "sp", "pg",
+     "data", "pipe", "model", "tensor", "expert", "context"}
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """What a line between dumps says; `environment`: a variable of the process, not a title."""
+
+    where: Where
+    environment: bool = False
+
+
+def heading(line: str) -> Heading | None:
+    """`# rank 3`, `=== node1 4242 ===`, `==> out/rank_3.txt <==`, `RANK=3`, `node7:`; else None.
+
+    A line of decoration, or a title without any of this, is a heading that says nothing.
+    """
+    text = line.strip()
+    if len(text) > 2000:
+        return None
+    if _ENVIRONMENT.match(text):
+        procid = _PROCID.match(text)
+        where = Where(int(procid[1])) if procid else _where(text)
+        return Heading(_without_host(where), environment=True)
+    decorated = _DECORATED.match(text)
+    if decorated:
+        return Heading(_where(decorated[1]))
+    words = text.split()
+    alone = len(words) == 1 and node_like(words[0].rstrip(":"))
+    return Heading(_where(text)) if alone or _keyed(words) else None
+
+
+def _without_host(where: Where) -> Where:
+    """A host in a variable is mostly that of rank 0 (MASTER_ADDR)."""
+    return Where(where.rank, None, where.pid, where.local_rank)
+
+
+def _keyed(words: list[str]) -> bool:
+    """Words like `rank 3 (pid 77):`; any other word makes it a sentence of a log."""
+    if not words or len(words) > 8 or not _KEYED.match(words[0]):
         return False
-    if found := PROCESS.match(line):
-        if found[1]:
-            blocks.parent(int(found[2]))
+    return all(
+        _KEYED.match(word) or not word.strip("()[]:,").isalpha() or _HOST_KEY.match(before)
+        for before, word in pairwise(words)
+    )
+
+
+def of_command(command: str) -> Where:
+    """Who a command line says it is: `--rank=3`, `--local_rank 3`, `RANK=3 python …`."""
+    rank = local = None
+    for found in _OPTION.finditer(command[:5000]):
+        if found[1] or found[2]:
+            local = int(found[3])
         else:
-            where = of_command(found[3])
-            blocks.process(replace(where, pid=int(found[2])))
+            rank = int(found[3])
+    return Where(rank, local_rank=local)
+
+
+def _where(text: str) -> Where:
+    rank = local = pid = None
+    for found in _RANK.finditer(text):
+        of = (found[1] or found[2] or "").lower()
+        if of == "local":
+            local = int(found[3])
+        elif of not in _PARTIAL and rank is None:
+            rank = int(found[3])
+    if match := _PID.search(text):
+        pid = int(match[1])
+    pair = _HOST_PID.match(text.strip("=#*-<>~+@| "))
+    if pair and pid is None and not _RANK.match(text) and not _PID.match(text):
+        return Where(rank, pair[1], int(pair[2]), local)
+    words = (word.strip("=#*<>[](),;'\"").partition(":")[0] for word in text.split()[:12])
+    host = next((word for word in words if word and node_like(word)), None)
+    return Where(rank, host, pid, local)
+
+
+# --- py-spy's --json: lists of threads, several of them one after the other if need be ------------
+
+_START = expression(rb"\s{0,100}\[\s{0,100}\{\s{0,100}\"pid\"\s{0,10}:\s{0,10}\d")
+_LIST = expression(r"(?m)^[ \t]{0,20}\[\s{0,100}(?=\{)")
+_SEPARATOR = expression(r"[\s,]{0,1000}")
+_FAILURES = 8  # lists that may be damaged; each costs a pass over what it holds
+_DECODER = json.JSONDecoder()
+
+
+def _looks_like_json(head: bytes) -> bool:
+    """Does a source begin as py-spy's JSON does? Headings above it are allowed."""
+    if _START.match(head.removeprefix(b"\xef\xbb\xbf")):
         return True
-    if found := EU_PID.match(line):
-        blocks.process(Where(pid=int(found[1])))
-        return True
-    return False
+    lines = head[:2000].split(b"\n")
+    starts = (at for at, line in enumerate(lines[:8]) if line.lstrip().startswith(b"["))
+    at = next(starts, None)
+    return at is not None and bool(_START.match(b"\n".join(lines[at:])))
+
+
+def _json_stacks(text: str, blocks: Blocks) -> None:
+    """Read every list of threads in `text`; a damaged one gives the threads before the damage."""
+    at, line, failures = 0, 1, 0
+    while failures < _FAILURES and (found := _LIST.search(text, at)) and not blocks.full:
+        for title in text[at : found.start()].splitlines()[-100:]:
+            parsed = heading(title)
+            if parsed is not None and parsed.where != Where():
+                blocks.section(parsed.where)
+        line += text.count("\n", at, found.end())
+        at = found.end()
+        began: set[int] = set()
+        while text.startswith("{", at) and not blocks.full:
+            try:
+                item, end = _DECODER.raw_decode(text, at)
+            except (ValueError, RecursionError):
+                failures += 1
+                break
+            _json_thread(item, line, blocks, began)
+            separator = _SEPARATOR.match(text, end)
+            end = separator.end() if separator else end
+            line += text.count("\n", at, end)
+            at = end
+
+
+def _json_thread(item: dict[str, Any], line: int, blocks: Blocks, began: set[int]) -> None:
+    pid, frames = _number(item.get("pid")), item.get("frames")
+    if pid is None or not isinstance(frames, list):
+        return
+    if pid not in began:
+        began.add(pid)
+        info = item.get("process_info")
+        info = info if isinstance(info, dict) else {}
+        where = of_command(_text(info.get("command_line")))
+        blocks.process(Where(where.rank, pid=pid, local_rank=where.local_rank))
+        above = info.get("parent")
+        parent = _number(above.get("pid")) if isinstance(above, dict) else None
+        if parent is not None:
+            blocks.parent(parent)
+    tid = _number(item.get("os_thread_id")) or _number(item.get("thread_id")) or 0
+    status = "active" if item.get("active") is True else "idle"
+    status += "+gil" if item.get("owns_gil") is True else ""
+    blocks.thread("py-spy", line, str(tid), _text(item.get("thread_name"))[:200], status)
+    for entry in frames[: 4 * MAX_FRAMES]:
+        if isinstance(entry, dict) and (frame := _json_frame(entry)):
+            blocks.add(frame)
+
+
+def _json_frame(entry: dict[str, Any]) -> Frame | None:
+    name = _text(entry.get("name"))
+    file = _text(entry.get("filename")) or _text(entry.get("module"))
+    line = _number(entry.get("line")) or None
+    native = line is None or _SOURCE.search(file) is not None
+    return _made(name, file[-_LENGTH:], line, native=native) if name else None
+
+
+def _number(value: object) -> int | None:
+    usable = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
+    return value if usable and isinstance(value, int) else None
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

@@ -64,7 +64,7 @@ def test_the_table_is_that_of_the_files() -> None:
 def test_a_new_file_is_read_without_the_table(tmp_path: Path) -> None:
     (tmp_path / "acme.yaml").write_text("- {name: acme, match: 'acme#(?P<rank>\\d+) '}\n")
     row = {"name": "acme", "match": r"acme#(?P<rank>\d+) ", "starts": ["a", ""]}
-    assert table.prefixes(tmp_path) == ([row], r"acme#(?:\d+) ")
+    assert table.read(tmp_path) == ([row], r"acme#(?:\d+) ")
 
 
 def test_no_group_of_an_expression_is_possessive() -> None:
@@ -80,4 +80,4 @@ def test_no_group_of_an_expression_is_possessive() -> None:
 def test_an_unknown_key_or_group_is_named(tmp_path: Path, row: str, unknown: str) -> None:
     (tmp_path / "acme.yaml").write_text(f"- {row}\n")
     with pytest.raises(ValueError, match=unknown):
-        table.prefixes(tmp_path)
+        table.read(tmp_path)

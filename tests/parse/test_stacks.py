@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.parse import stack_blocks
-from diagnose.parse.stack_frames import native_name
-from diagnose.parse.stacks import Frame, Stack, is_stacks, read_stacks
+from diagnose.parse.stacks import Frame, Stack, is_stacks, native_name, read_stacks
 
 PYSPY = """\
 Process 12521: /opt/env/bin/python3 -u train.py data
