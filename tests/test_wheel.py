@@ -45,7 +45,8 @@ def test_the_wheel_holds_package_and_catalog_and_nothing_else(wheel: Path) -> No
         p.relative_to(ROOT).as_posix() for p in (ROOT / "diagnose/formats").glob("*/*.yaml")
     }
     assert len(prefixes) > 9
-    assert prefixes | {"diagnose/formats/prefixes.json"} <= names
+    tables = {f"diagnose/formats/{name}.json" for name in ("prefixes", "stacks", "frames")}
+    assert prefixes | tables <= names
     shipped = {
         n.removeprefix("diagnose/patterns/") for n in names - prefixes if n.endswith(".yaml")
     }

@@ -25,8 +25,19 @@ KEYS = frozenset(
      "yields", "unless_known", "stays", "peeks", "tag", "samples", "refused"}
 )  # fmt: skip
 _STACK_KEYS = frozenset(
-    {"tool", "what", "match", "ending", "inside", "outside", "holds", "native", "set", "samples",
-     "refused"}
+    {
+        "tool",
+        "what",
+        "match",
+        "ending",
+        "inside",
+        "outside",
+        "holds",
+        "native",
+        "set",
+        "samples",
+        "refused",
+    }
 )
 _FRAME_KEYS = frozenset(
     {"piece", "is", "level", "state", "phase", "helper", "func", "file", "native", "own",
@@ -96,11 +107,16 @@ def written(folder: Path = PREFIXES) -> list[dict[str, Any]]:
     for path in _files(folder):
         for row in yaml.load(path.read_bytes(), loader) or ():
             found = {key: _filled(row[key], pieces) for key in _EXPRESSIONS if key in row}
-            named = {group.partition("__")[0] for text in found.values() for group in _GROUP.findall(text)}
+            named = {
+                group.partition("__")[0]
+                for text in found.values()
+                for group in _GROUP.findall(text)
+            }
             if unknown := (row.keys() - keys) | (named - groups):
                 raise ValueError(f"{path.name}: unknown key or group {min(unknown)}")
             if "piece" in row:
-                pieces[row["piece"]] = row["is"]
+                words = row["is"]
+                pieces[row["piece"]] = words if isinstance(words, str) else "|".join(words)
             else:
                 rows.append({**row, **found})
     return sorted(rows, key=lambda row: row.get("loose", 0))

@@ -1,4 +1,4 @@
-"""What a stack frame tells: the one table of it, for Python and native frames.
+"""What a stack frame says, by the one table of Python and native frames (`frame_table`).
 
 A stack is read from its innermost frame outwards; the first frame that a rule of the first level
 knows decides. Only when no frame does, the next level is asked: the system call at the bottom of a
@@ -12,9 +12,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from diagnose.infer.stacks.frame_table import (
-    _BACKWARD,
-    _ENGINE,
-    _ENTRY,
     BARE,
     COMPUTE,
     HELPERS,
@@ -65,7 +62,7 @@ def read(frames: Sequence[Frame]) -> tuple[Rule, int] | None:
 
 def is_backward(rule: Rule) -> bool:
     """The caller's side of the backward pass, which waits while autograd's threads work."""
-    return rule.func in (_BACKWARD, _ENGINE, _ENTRY)
+    return rule.backward
 
 
 def is_helper(frames: Sequence[Frame]) -> bool:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import get_args
+import re
+from typing import Any, get_args
 
 import pytest
 
 from diagnose.catalog.schema import Phase
+from diagnose.formats import table
+from diagnose.infer.events.tracebacks import OP_OF_CALL
 from diagnose.infer.stacks.frame_table import BARE, PHASES, RULES, State
 from diagnose.infer.stacks.rules import is_helper, is_library, names, phase, read
 from diagnose.parse.stacks import Frame
 
 PACKAGES = "/opt/conda/lib/python3.10/site-packages/"
+ROWS = table.written(table.FRAMES)
+LEVELS = [*dict.fromkeys(row["level"] for row in ROWS if "level" in row)]
 C10D = "torch/distributed/distributed_c10d.py"
 
 
@@ -31,82 +36,46 @@ def state(*told: str) -> tuple[State, int] | None:
     return (decided[0].state, decided[1]) if decided else None
 
 
+def by_rows(frame: str) -> list[dict[str, Any]]:
+    """The first row of each level that knows a frame, its phase, and whether it is of a helper."""
+    (one,) = frames(frame)
+    func, file = names(one)
+    found = [
+        row
+        for row in ROWS
+        if (row.get("native", False) == one.native and not (row.get("own") and is_library(one)))
+        and re.fullmatch(row.get("func", ".*"), func)
+        and re.fullmatch(rf"(?:.*/)?(?:{row.get('file', '.*')})", file)
+    ]
+    first = {(row.get("level"), "phase" in row, "helper" in row): row for row in found[::-1]}
+    return [*first.values()]
+
+
 @pytest.mark.parametrize(
-    ("frame", "expected"),
-    [
-        (f"all_reduce@{C10D}:3252", "collective_wait"),
-        (f"barrier@{C10D}:5356", "collective_wait"),
-        ("wait_tensor@torch/distributed/_functional_collectives.py:3", "collective_wait"),
-        ("_verify_param_shape_across_processes@torch/distributed/utils.py:286", "collective_wait"),
-        ("_engine_run_backward@torch/autograd/graph.py:979", "collective_wait"),
-        ("backward@torch/autograd/__init__.py:347", "collective_wait"),
-        ("Accelerator.wait_for_everyone@accelerate/accelerator.py:3", "collective_wait"),
-        ("c10d::Work::wait@libtorch_cpu.so", "collective_wait"),
-        ("c10d::ProcessGroupNCCL::WorkNCCL::synchronizeInternal@libtorch_cuda.so",
-         "collective_wait"),
-        ("gloo::transport::tcp::UnboundBuffer::waitRecv@libtorch_cpu.so", "collective_wait"),
-        ("ncclGroupEndInternal@libnccl.so.2", "collective_wait"),
-        ("??@/usr/lib/libnccl.so.2.21.5", "collective_wait"),
-        ("PMPI_Allreduce@libmpi.so.40", "collective_wait"),
-        ("ncclCommInitRankConfig@libnccl.so.2", "comm_init"),
-        ("bootstrapInit@libnccl.so.2", "comm_init"),
-        ("c10d::ProcessGroupNCCL::initNCCLComm@libtorch_cuda.so", "comm_init"),
-        (f"new_group@{C10D}:4", "comm_init"),
-        (f"_store_based_barrier@{C10D}:4", "store_get"),
-        ("c10d::TCPStore::doWait@libtorch_cpu.so", "store_get"),
-        ("c10d::ProcessGroupNCCL::broadcastUniqueNCCLID@libtorch_cuda.so", "store_get"),
-        ("_tcp_rendezvous_handler@torch/distributed/rendezvous.py:3", "store_get"),
-        ("cudaStreamSynchronize@libcudart.so.12", "cuda_sync"),
-        ("cuStreamSynchronize@libcuda.so.1", "cuda_sync"),
-        ("??@/usr/lib/x86_64-linux-gnu/libcuda.so.535.104", "cuda_sync"),
-        ("at::native::_local_scalar_dense_cuda@libtorch_cuda.so", "cuda_sync"),
-        ("cudaFree@libcudart.so.12", "cuda_sync"),
-        ("synchronize@torch/cuda/__init__.py:3", "cuda_sync"),
-        ("ioctl@libc.so.6", "device_driver"),
-        ("_MultiProcessingDataLoaderIter._try_get_data@torch/utils/data/dataloader.py:1291",
-         "data_loading"),
-        ("fetch@torch/utils/data/_utils/fetch.py:54", "data_loading"),
-        ("wait@torch/utils/file_baton.py:42", "lock"),
-        ("acquire@filelock/_api.py:3", "lock"),
-        ("__GI_flock@libc.so.6", "lock"),
-        ("__lll_lock_wait@libc.so.6", "lock"),
-        ("Event.wait@threading.py:629", "lock"),
-        ("_wait@subprocess.py:3", "lock"),
-        ("_jit_compile@torch/utils/cpp_extension.py:3", "compile"),
-        ("compile_fx@torch/_inductor/compile_fx.py:3", "compile"),
-        ("http_get@huggingface_hub/file_download.py:3", "download"),
-        ("SSLSocket.read@ssl.py:1134", "reply"),
-        ("save@torch/serialization.py:3", "file_write"),
-        ("_write_item@torch/distributed/checkpoint/filesystem.py:3", "file_write"),
-        ("fsync@libc.so.6", "file_write"),
-        ("__libc_write@libc.so.6", "file_write"),
-        ("load@torch/serialization.py:3", "file_read"),
-        ("__libc_pread64@libc.so.6", "file_read"),
-        ("exists@genericpath.py:3", "file_read"),
-        ("get_data@<frozen importlib._bootstrap_external>:3", "file_read"),
-        ("_map_single@datasets/arrow_dataset.py:3", "preprocessing"),
-        ("evaluation_loop@transformers/trainer.py:3", "evaluation"),
-        ("_sample@transformers/generation/utils.py:3", "evaluation"),
-        ("forward@torch/nn/modules/linear.py:3", "python"),
-        ("at::native::addmm_out@libtorch_cpu.so", "python"),
-        ("take_gil@libpython3.11.so.1.0", "gil_wait"),
-        ("PyEval_RestoreThread@libpython3.11.so.1.0", "gil_wait"),
-        ("clock_nanosleep@libc.so.6", "sleep"),
-        ("abort@libc.so.6", "crashing"),
-        ("<signal handler called>@", "crashing"),
-        # the same names elsewhere tell nothing
-        ("all_reduce@/job/train.py:3", None),
-        ("reduce@functools.py:3", None),
-        ("save@/job/train.py:3", None),
-        ("read@/job/io.py:3", None),
-        ("poll@libc.so.6", None),
-        ("_PyEval_EvalFrameDefault@Python/ceval.c", None),
-        ("_fn@torch/_dynamo/eval_frame.py:3", None),
-    ],
-)  # fmt: skip
-def test_single_frames(frame: str, expected: State | None) -> None:
-    found = state(frame)
-    assert (found and found[0]) == expected
+    ("row", "sample"), [(row, sample) for row in ROWS for sample in row["samples"]]
+)
+def test_sample(row: dict[str, Any], sample: str) -> None:
+    assert row in by_rows(sample)
+    one = frames(sample)
+    if "helper" in row:
+        assert is_helper(one)
+    elif "phase" in row:
+        assert phase(one) == row["phase"]
+    else:
+        levels = {one["level"]: one for one in by_rows(sample) if "level" in one}
+        first = next(levels[level] for level in LEVELS if level in levels)
+        assert state(sample) == (first["state"], 0)
+
+
+@pytest.mark.parametrize("frame", [one for row in ROWS for one in row.get("refused", ())])
+def test_frames_that_tell_nothing(frame: str) -> None:
+    assert state(frame) is None
+    assert not is_helper(frames(frame))
+
+
+def test_operations_are_those_of_calls() -> None:
+    (rule,) = (rule for rule in RULES if "monitored_barrier" in rule.func and "c10d" in rule.file)
+    assert set(rule.func.split("|")) == set(OP_OF_CALL) - {"_engine_run_backward"}
 
 
 @pytest.mark.parametrize("prefix", [PACKAGES, "/usr/local/lib/python3.12/dist-packages/", ""])
