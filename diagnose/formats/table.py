@@ -22,7 +22,7 @@ FOLDER = Path(__file__).parent
 PREFIXES, STACKS, FRAMES = (FOLDER / name for name in ("prefixes", "stacks", "frames"))
 KEYS = frozenset(
     {"name", "tail", "match", "layer", "loose", "then", "holds", "check", "hook", "decode",
-     "yields", "unless_known", "stays", "peeks", "tag", "samples", "refused"}
+     "yields", "unless_known", "stays", "peeks", "tag", "glued", "samples", "refused"}
 )  # fmt: skip
 _STACK_KEYS = frozenset(
     {
@@ -70,7 +70,7 @@ _EXPRESSIONS = ("match", "ending", "func", "file")
 _WHO = frozenset({"rank", "local_rank", "task", "dev", "host", "pod", "pid", "actor"})
 _WHEN = frozenset({"time", "seconds", "microseconds"})
 _BEYOND = frozenset({"tail", "then", "check", "hook", "decode", "stays"})
-_LEFT_OUT = frozenset({"samples", "refused", "loose", "tag"})
+_LEFT_OUT = frozenset({"samples", "refused", "loose", "tag", "glued"})
 _IN_A_CHECKOUT = (FOLDER.parents[1] / "pyproject.toml").is_file()
 OTHER = "é"  # stands for all characters beyond ASCII
 _CHARACTERS = (*map(chr, range(0x20, 0x7F)), "\t", OTHER)
@@ -133,10 +133,19 @@ _KNOWN = {
 
 
 class Table(NamedTuple):
-    """What is made of the rows: these without samples, and the expression of their tags."""
+    """What is made of the rows: these without samples, and the expression of their tags.
+
+    `glued` are tags that begin a line right behind other text, too: a literal, and what follows it.
+    """
 
     rows: list[dict[str, Any]]
     tags: str
+    glued: list[list[str]]
+
+    def match_of(self, name: str) -> str:
+        """The expression of the first row of this name, without its groups."""
+        row = next(row for row in self.rows if row.get("name") == name)
+        return _GROUP.sub("(?:", row["match"])
 
 
 @cache
@@ -179,7 +188,8 @@ def _made(folder: Path) -> Table:
         | ({"starts": starts(row["match"])} if "match" in row and "tail" not in row else {})
         for row in found
     ]
-    return Table(rows, _tags(row for row in found if "what" not in row and "match" in row))
+    glued = [row["glued"] for row in found if "glued" in row]
+    return Table(rows, "" if folder.name in _KNOWN else _tags(found), glued)
 
 
 def _files(folder: Path) -> list[Path]:
@@ -195,7 +205,9 @@ def _checksum(folder: Path) -> int:
 
 if __name__ == "__main__":
     for each in (PREFIXES, STACKS, FRAMES):
-        made, tags = _made(each)
+        made, tags, glued = _made(each)
         lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in made)
-        text = f"[{_checksum(each)}, [\n{lines}\n],\n{json.dumps(tags)}]\n"
+        text = f"[{_checksum(each)}, [\n{lines}\n],\n{json.dumps(tags)},\n{json.dumps(glued)}]\n"
         each.with_suffix(".json").write_text(text, encoding="utf-8")
+        if each == PREFIXES:  # for what masks, also on nodes, where only these files are
+            (FOLDER / "secrets" / "tags.json").write_text(json.dumps(tags) + "\n", encoding="utf-8")

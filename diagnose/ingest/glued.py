@@ -11,12 +11,15 @@ import re
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
+from diagnose.formats import table
 from diagnose.ingest.literals import places
 from diagnose.lazy import expression
 from diagnose.parse.tracebacks import TRACEBACK
 
 # `[rank3]: text` of torch's own excepthook, `[default3]:text` of torchrun; two may stand in a row.
-_TAG = r"\[(?:rank|default)\d+\]:"
+_GLUED = table.read().glued
+_TAG = f"(?:{'|'.join(map(''.join, _GLUED))})"
+_OWN_TAG = table.read().match_of("rank")  # a process itself prints it
 # `INFO:root:text` of Python's own loggers.
 _LEVEL_TAG = r"(?<![ \t])(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):root:"
 # A label or a time may stand before the first: `3: `, `2024-08-08 13:01:55 `.
@@ -34,19 +37,20 @@ _BEFORE_EXCEPTION = expression(
 # ends in its speed, or in what the program shows beside it: `2.1it/s]`, `2.1it/s, loss=0.4]`.
 _SHOWN = r"(?:, [^\[\]\n]{1,300})?"
 _AFTER_BAR = expression(
-    rf"\d(?:it/s|s/it){_SHOWN}\](?=Traceback \(most recent|\[[EWIF] ?\w|\[rank\d|  File \")"
+    rf"\d(?:it/s|s/it){_SHOWN}\](?=Traceback \(most recent|\[[EWIF] ?\w|{_OWN_TAG}|  File \")"
     rf"|/s{_SHOWN}\](?=Traceback \(most recent|  File \")"
 )
 _AFTER_BAR_BYTES = expression(
     rb"(?:it/s|s/it|/s)(?:, [^\[\]\n]{1,300})?\]"
-    rb"(?:Traceback \(most|\[[EWIF] ?\w|\[rank\d|  File \")"
+    rb"(?:Traceback \(most|\[[EWIF] ?\w|%b|  File \")" % _OWN_TAG.encode()
 )
 # The end and the start of what was cut inside a word, a number or a list.
 _CUT_END, _CUT_START = expression(r"[\w(,=]\Z"), expression(r"[\w)=,.]")
 
 # What makes a source worth a closer look, on bytes because it is asked of every small source.
-_TAGS_INSIDE = (rb"[\w.)%\"',(=]\[rank", rb"[\w.)%\"',(=]\[default")
-_REST_OF_TAG = expression(rb"\d{1,5}\]:")
+_TAGS_INSIDE = {
+    rb"[\w.)%%\"',(=]%b" % word.encode(): expression(rest.encode()) for word, rest in _GLUED
+}
 _LEVELS_INSIDE = tuple(
     rb"[\w.)%%\"',(=]%b:root:" % level for level in (b"DEBUG", b"INFO", b"WARNING", b"ERROR")
 )
@@ -57,15 +61,15 @@ _APART = 400  # bytes between two of NCCL's tags
 _BARS = (rb"\w\]Traceback \(most", rb"\w\]\[[EWIFr]", rb"\w\]  File \"")
 _FOLDED = rb"call last\):[ \tF]"
 _FOLDED_BYTES = expression(rb"Traceback \(most recent call last\):[ \t]{0,20}File \"")
-ONCE, EACH = (*_BARS, *_LEVELS_INSIDE, _FOLDED, _NCCL), _TAGS_INSIDE  # see `literals.places`
+ONCE, EACH = (*_BARS, *_LEVELS_INSIDE, _FOLDED, _NCCL), (*_TAGS_INSIDE,)  # see `literals.places`
 
 _Row = tuple[int, str]
 
 
 def may_be_glued(data: bytes, found: Mapping[bytes, list[int]]) -> bool:
     """Whether some line of `data` holds more than one; `found`: the `places` of ONCE and EACH."""
-    tags = (place for tag in _TAGS_INSIDE for place in found.get(tag, ()))
-    if any(_REST_OF_TAG.match(data, place) for place in tags):
+    tags = ((place, rest) for tag, rest in _TAGS_INSIDE.items() for place in found.get(tag, ()))
+    if any(rest.match(data, place) for place, rest in tags):
         return True
     if not found.keys().isdisjoint(_LEVELS_INSIDE):
         return True

@@ -12,11 +12,13 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
 
+from diagnose.formats import table
 from diagnose.ingest import glued, unwrap
 from diagnose.ingest.glued import may_be_glued, part
 from diagnose.ingest.literals import places
 from diagnose.ingest.unwrap import join_wrapped, may_be_wrapped
 from diagnose.lazy import expression
+from diagnose.parse.prefix import peel
 
 _SAMPLE_LINES = 300
 _MOST = 0.6  # of the non-empty lines: people write a sentence above what they paste
@@ -112,7 +114,7 @@ _LOGGISH = expression(
     r"|(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)[: |]"
     r"|Traceback \(|File \""
     r"|frame \\?#\d|[\w.]+(?:Error|Exception)\b|[\w.-]+:\d+:\d+ |srun: |slurmstepd|terminate called"
-    r"|\d{1,5}: |[\w.-]*\d: )"
+    rf"|\d{{1,5}}: |[\w.-]*\d: |{table.read().tags})"
 )
 # The same below another mark: quoted, numbered.
 _PASTED = expression(rf"(?:> ?){{0,4}}(?:{_LOGGISH.pattern}|\s{{0,8}}\d{{1,7}}(?:[ :\t|]|\Z))")
@@ -228,7 +230,6 @@ def _unnumbered(texts: list[str]) -> list[str]:
 
 
 _DIGITS = expression(r"\d+")
-_RANK = expression(r"\[rank(\d+)\]|\[Rank (\d+)\]")
 
 
 def _are_line_numbers(numbers: list[int], texts: list[str]) -> bool:
@@ -248,11 +249,9 @@ def _are_line_numbers(numbers: list[int], texts: list[str]) -> bool:
     if loggish and numbers[0] >= 100:
         return True
     if never_fall:
-        agree = [
-            number == int(match[1] or match[2])
-            for number, text in zip(numbers, texts, strict=True)
-            if (match := _RANK.search(text))
-        ]
+        named = (peel(text) for text in texts)
+        ranks = [one.group_rank if one.rank is None else one.rank for one in named]
+        agree = [a == b for a, b in zip(numbers, ranks, strict=True) if b is not None]
         if agree and loggish:
             return sum(agree) < 0.5 * len(agree)
     shapes = Counter(_DIGITS.sub("0", text) for text in texts if text.strip())

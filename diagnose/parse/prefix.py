@@ -43,8 +43,8 @@ _REPEATED = expression(
 )
 _INSIDE = (OUTER, LOGGER, INNERMOST)
 _MAY_FOLLOW = (*[(*_INSIDE, HOST, LAUNCHER)] * 3, *[_INSIDE] * 3)  # what may stand behind which
-# A tag in front of a logger's line that another process's bar stands before.
-_GLUED_RANK = expression(r"[^\s:]\[rank(\d{1,7})\]:(?=\[[FEWIV][ \d])")
+# A tag in front of a logger's line that another process's bar is before.
+_GLUED_RANK = expression(rf"[^\s:](?={table.read().match_of('rank')}\[[FEWIV][ \d])\D+(\d+)")
 
 _Found = re.Match[str]
 _Put = Callable[[Prefix, str], None]

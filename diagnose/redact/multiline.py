@@ -14,6 +14,7 @@ from string import ascii_letters, digits
 from typing import NamedTuple
 
 from diagnose.lazy import expression
+from diagnose.redact import data
 from diagnose.redact.names import drawn, mixed
 from diagnose.redact.views import Span, View
 
@@ -179,8 +180,10 @@ _OPEN = frozenset(ascii_letters + digits + _SIGNS)
 _RUN = f"[A-Za-z0-9{_SIGNS}]"
 _TOKEN_HEAD = expression(rf"{_RUN}{{1,512}}+")
 _INDENT = expression(r"[ \t]{0,40}(?:[|│>] ?)?")
-_PREFIX = expression(r"(?:\[[^\]\n]{1,60}\]:? ?|\S{1,60}[:|>] )+")
-_TAG = expression(r"\[(?:rank|default)?\d{1,6}\]: ?")
+# Of the rows of prefixes, what names a process; one of letters alone may be a name and its colon.
+_TAG = rf"(?![\w\s])(?:{data('tags')}) ?"
+_PREFIX = expression(rf"(?:\[[^\]\n]{{1,60}}\]:? ?|\S{{1,60}}[:|>] |{_TAG})+")
+_LABEL, _BRACKET = expression(_TAG), expression(rf"\[|{_TAG}")
 _STAMP = expression(
     r"\d{1,4}[-/:.]\d\d(?:[-/:.T ]\d|\b)|\d+\.\d+(?![\w.+/=~%&?-])|\d+(?![\w.+/=~%&?-])"
 )
@@ -228,7 +231,7 @@ def wrapped(
             found += _hung(lines, at, end, find)
         # Inside a word a line is cut that is as wide as a terminal, or above a tagged one: who tags
         # lines of others (`[rank0]: `) tags the rest of a line that he cut, however short.
-        wide = len(row) >= _MIN_WIDTH or _TAG.match(lines[at + 1].text)
+        wide = len(row) >= _MIN_WIDTH or _LABEL.match(lines[at + 1].text)
         if at >= number and row[-1] in _OPEN and wide:
             spans, number = _cut(lines, at, find)
             found += spans
@@ -283,7 +286,7 @@ def _begin(line: str, form: str) -> int:
     begin = len(line) - len(_INDENT.sub("", line, count=1))
     prefix = _PREFIX.match(line, begin)
     # Two lines of one writer have the same in front; a name and its colon is no such prefix.
-    if prefix and (line[begin] == "[" or _NUMBER.sub("0", prefix.group()) == form):
+    if prefix and (_BRACKET.match(line, begin) or _NUMBER.sub("0", prefix.group()) == form):
         return prefix.end() if len(prefix.group()) >= 4 else begin
     return begin
 

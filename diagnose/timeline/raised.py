@@ -15,13 +15,15 @@ from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
+from diagnose.formats import table
+from diagnose.lazy import expression
 from diagnose.parse.prefix import peel
 from diagnose.parse.tracebacks import TRACEBACK
 from diagnose.timeline.author import Author, author_of
 from diagnose.timeline.event import Event, Meaning, Timeline
 
 OUTERMOST = ("<module>", "_run_module_as_main")  # functions: of a script, of `python -m`
-_SIGNED = re.compile(r"\[rank\d+\]: ?Traceback \(most recent call last\)")
+_SIGNED = expression(table.read().match_of("rank") + re.escape(TRACEBACK))
 # As Python prints an exception: by its name, with which no launcher begins a line.
 _EXCEPTION = re.compile(r"(?:\w+\.)*(?:[A-Z]\w*|(?<=\.)\w+)(?::|\s*$)")
 # Where a process of multiprocessing begins, or of its twin that pickles more.

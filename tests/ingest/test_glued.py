@@ -40,6 +40,13 @@ def test_lines_of_ranks_are_parted_before_each_tag() -> None:
     ]
 
 
+@pytest.mark.parametrize("tag", ["{{trainer-{}}} ", "(worker{0}, rank={0}, pid=4711) "])
+def test_lines_of_every_row_with_a_glued_tag_are_parted(tag: str) -> None:
+    lines = [tag.format(1) + "step 7 loss=2.4", tag.format(2) + "step 7 loss=2.5"]
+    assert closely("".join(lines).encode())
+    assert texts("".join(lines)) == lines
+
+
 def test_lines_of_pythons_loggers_are_parted_where_each_begins() -> None:
     torn = "INFO:root:[rank1] step=40 loss=1.08INFO:root:[rank0] step=40 loss=1.10"
     assert closely(torn.encode())

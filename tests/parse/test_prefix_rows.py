@@ -14,6 +14,7 @@ from diagnose.formats import table
 from diagnose.match.digits import blind
 from diagnose.parse.prefix import Prefix, Row, peel
 from diagnose.parse.repeated import peel_repeated, way_of
+from diagnose.redact import data
 
 from .said import said
 
@@ -59,12 +60,13 @@ def test_no_row_tells_digits_apart() -> None:
 def test_the_table_is_that_of_the_files() -> None:
     """Else `python -m diagnose.formats.table` was not run."""
     assert table.kept() == table._made(table.PREFIXES)
+    assert table.read().tags == data("tags")
 
 
 def test_a_new_file_is_read_without_the_table(tmp_path: Path) -> None:
     (tmp_path / "acme.yaml").write_text("- {name: acme, match: 'acme#(?P<rank>\\d+) '}\n")
     row = {"name": "acme", "match": r"acme#(?P<rank>\d+) ", "starts": ["a", ""]}
-    assert table.read(tmp_path) == ([row], r"acme#(?:\d+) ")
+    assert table.read(tmp_path) == ([row], r"acme#(?:\d+) ", [])
 
 
 def test_no_group_of_an_expression_is_possessive() -> None:

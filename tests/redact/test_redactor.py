@@ -63,7 +63,7 @@ def test_rows_have_the_fields_that_are_read() -> None:
     assert odd == []
     assert [row["id"] for row in ALL if len(of.keys() & row.keys()) != 1] == []
     assert len({row["id"] for row in ALL}) == len(ALL)
-    assert {path.stem for path in KINDS.iterdir()} == {*ROWS, "words"}
+    assert {path.stem for path in KINDS.iterdir()} == {*ROWS, "words", "tags"}
 
 
 def test_secrets_that_no_row_says_are_hidden_and_nothing_else() -> None:
