@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from diagnose.catalog.schema import Held
     from diagnose.parse.comm_rank import CommRank
     from diagnose.parse.flight_recorder import Dump
-    from diagnose.parse.node_signs import Sign
-    from diagnose.parse.probes import Look
+    from diagnose.parse.probes import Look, Sign
     from diagnose.parse.ras import RasReport
     from diagnose.parse.stacks import Stack
 

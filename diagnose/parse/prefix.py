@@ -8,21 +8,92 @@ that can start so, and repeats behind each prefix found. Every number keeps its 
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from diagnose.formats import table
 from diagnose.lazy import expression
-from diagnose.parse.json_prefixes import json_line
-from diagnose.parse.machines import node_like
-from diagnose.parse.path import wrote
-from diagnose.parse.stamps import NO_TIME, keep, refusals, time_reader
-from diagnose.parse.who import NAMES, SYSLOG_LEVELS, Prefix, Stamp
+from diagnose.parse.path import node_like, read_path
+from diagnose.parse.stamps import (
+    ISO_DATE,
+    ISO_TIME,
+    ISO_ZONE,
+    NO_TIME,
+    Stamp,
+    iso_day,
+    refusals,
+    stamp,
+    time_reader,
+)
+from diagnose.parse.tracebacks import TRACEBACK
 
 __all__ = ["Prefix", "Row", "Stamp", "glued_rank", "peel", "peel_steps", "place_in_group"]
+
+NAMES = {
+    "DEBUG": "DEBUG", "TRACE": "DEBUG", "V": "DEBUG", "D": "DEBUG",
+    "INFO": "INFO", "NOTICE": "INFO", "SUCCESS": "INFO", "I": "INFO",
+    "WARNING": "WARNING", "WARN": "WARNING", "W": "WARNING",
+    "ERROR": "ERROR", "ERR": "ERROR", "E": "ERROR",
+    "CRITICAL": "FATAL", "FATAL": "FATAL", "F": "FATAL", "C": "FATAL",
+    "EMERG": "FATAL", "ALERT": "FATAL", "CRIT": "FATAL", "ABORT": "FATAL",
+    "CALL": "DEBUG", "VERSION": "INFO", "ATTN": "INFO",
+}  # fmt: skip
+
+# Syslog priorities 0-7: emerg alert crit err warning notice info debug.
+SYSLOG_LEVELS = ("FATAL", "FATAL", "FATAL", "ERROR", "WARNING", "INFO", "INFO", "DEBUG")
+
+
+@dataclass(slots=True)
+class Prefix:
+    """What the prefixes of one line say, each kind of number kept apart.
+
+    `rank` is global. `local_rank`, `group_rank` (inside a process group), `task` (launcher task
+    id, e.g. srun --label), `dev` (CUDA device) are what their names say and never mixed.
+    `message` is the rest of the line, left out where lines share what was peeled. `level` is one
+    of FATAL ERROR WARNING INFO DEBUG. `pod`: `host` is the name of a Kubernetes pod, and of no
+    machine. `repeated` is Ray's "[repeated Nx across cluster]" count
+    (1 = none).
+    """
+
+    message: str
+    stamp: Stamp | None = None
+    rank: int | None = None
+    local_rank: int | None = None
+    group_rank: int | None = None
+    task: int | None = None
+    dev: int | None = None
+    host: str | None = None
+    pid: int | None = None
+    level: str | None = None
+    origin: str | None = None  # file:line of the logger call, e.g. ProcessGroupNCCL.cpp:607
+    actor: str | None = None
+    repeated: int = 1
+    stream: str | None = None
+    names: list[str] = field(default_factory=list)  # prefix families found, outermost first
+    pod: bool = False
+    traceback: str | None = None  # that a record holds, of which `message` is the last line
+
+
+def level(text: str) -> str | None:
+    """The level named `text` in any case, or None."""
+    return NAMES.get(text.upper())
+
+
+def keep(prefix: Prefix, found: Stamp) -> None:
+    """Give `prefix` this time unless an outer prefix gave one that says as much.
+
+    The outermost time is the one all lines of a source share, whoever wrote them; it yields only
+    where it lacks the date (or counts from boot) and the inner one does not.
+    """
+    known = prefix.stamp
+    if known is None or (not known.has_date and found.has_date):
+        prefix.stamp = found
+
 
 _LAYERS = 12  # prefixes stacked on one line; more is a hostile line
 _REACH = 500  # characters within which what a row `holds` must follow; build paths can be long
@@ -99,11 +170,24 @@ def _urgency(found: _Found, _hosts: Collection[str]) -> bool:
     return possible
 
 
+def _wrote(path: str, prefix: Prefix) -> bool:
+    """Whether the name of a file tells who wrote it, with which `prefix` is then filled."""
+    hints = read_path(path)
+    known = {
+        name: value
+        for name in ("rank", "local_rank", "task", "host", "pid")
+        if (value := getattr(hints, name)) is not None
+    }
+    for name, value in known.items():
+        setattr(prefix, name, value)
+    return bool(known)
+
+
 _CHECKS: Mapping[str, Callable[[_Found, Collection[str]], bool]] = {
     "machine": _machine, "priority": _urgency,
 }  # fmt: skip
 _HOOKS: Mapping[str, Callable[[_Found, Prefix], bool]] = {
-    "path": lambda found, prefix: wrote(found["path"], prefix),
+    "path": lambda found, prefix: _wrote(found["path"], prefix),
 }
 
 
@@ -302,3 +386,173 @@ def glued_rank(line: str) -> int | None:
     """The rank of a `[rank3]:[E…` that is glued behind other text; None if there are several."""
     found = set(_GLUED_RANK.findall(line)) if "[rank" in line else set()
     return int(found.pop()) if len(found) == 1 else None
+
+
+# --- lines that are one JSON object (FORMATS 1.4, 1.6, 1.7) ---------------------------------------
+
+_LIMIT = 1 << 20  # characters; longer lines are left alone
+_MESSAGE = ("log", "msg", "message", "MESSAGE", "text", "event", "textPayload")
+_TIME = ("time", "ts", "timestamp", "@timestamp", "asctime")
+_LEVEL = ("level", "levelname", "severity", "log_level", "log.level")
+_RANK = ("rank", "RANK", "global_rank", "process_index")
+_LOCAL_RANK = ("local_rank", "LOCAL_RANK")
+_POD = ("podName", "pod_name")
+_HOST = (*_POD, "host", "hostname", "host.name", "node", "_HOSTNAME")
+# Where collectors of logs put what they know of who wrote a line, the surest last: Google Cloud,
+# fluentd and filebeat on Kubernetes, and labels that a program adds of its own.
+_ABOUT = (("resource", "labels"), ("kubernetes",), ("kubernetes", "labels"), ("labels",))
+_PID = ("pid", "process", "_PID")
+_RAISED = (
+    "exc_info", "exc_text", "exception", "stack_trace", "error.stack_trace", "traceback", "stack",
+)  # fmt: skip
+_ISO = expression(rf"{ISO_DATE}[ T]{ISO_TIME}{ISO_ZONE}\Z")
+_STREAMS = frozenset({"stdout", "stderr"})
+_RANK_LIMIT = 10_000_000
+
+
+def json_line(line: str, prefix: Prefix) -> str | None:
+    """Fill `prefix` from a JSON object on `line` and give its message; None if it is not one.
+
+    The message may have several lines (an escaped traceback); one trailing newline goes. Objects
+    without a message or a traceback are left alone: a metrics record is its own message.
+    """
+    if len(line) > _LIMIT or not line.rstrip().endswith("}"):
+        return None
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        refusals.count += 1  # a number with a leading zero is none
+        return None
+    if not isinstance(record, dict):
+        return None
+    payload = record.get("jsonPayload")  # Google Cloud Logging: what the program logged itself
+    record = {**record, **payload} if isinstance(payload, dict) else record
+    message = _json_text(record, _MESSAGE)
+    traceback = _json_traceback(record, message)
+    if message is None and traceback is None:
+        return None
+    found = _json_time(record)
+    if found is not None:
+        keep(prefix, found)
+    about = _json_about(record)
+    rank, local_rank = _json_number(about, _RANK), _json_number(about, _LOCAL_RANK)
+    prefix.rank = rank if rank is not None else prefix.rank
+    prefix.local_rank = local_rank if local_rank is not None else prefix.local_rank
+    prefix.host = _json_text(about, _HOST) or prefix.host
+    prefix.pod = prefix.pod or _json_text(about, _POD) is not None
+    pid = _json_number(record, _PID)
+    prefix.pid = pid if pid is not None else prefix.pid
+    name = _json_text(record, _LEVEL)
+    prefix.level = (level(name) if name else None) or prefix.level
+    urgency = record.get("PRIORITY")  # journald: syslog's numbers, as text
+    if isinstance(urgency, str) and len(urgency) == 1 and urgency in "01234567":
+        prefix.level = SYSLOG_LEVELS[int(urgency)]
+    stream = record.get("stream")
+    prefix.stream = stream if stream in _STREAMS else prefix.stream
+    prefix.names.append(_family(record))
+    prefix.traceback = traceback
+    if traceback is not None:
+        return _raised(traceback)[-1]
+    return None if message is None else message.removesuffix("\n")
+
+
+def _json_about(record: dict[str, Any]) -> dict[str, Any]:
+    """The record and its labels in one; of `k8s-pod/rank` the name is `rank`."""
+    about: dict[str, Any] = {}
+    for path in _ABOUT:
+        found: Any = record
+        for key in path:
+            found = found.get(key) if isinstance(found, dict) else None
+        if isinstance(found, dict):
+            about |= {key.rpartition("/")[2]: value for key, value in found.items()}
+    if isinstance(pod := about.get("pod"), dict):
+        about["pod_name"] = pod.get("name")
+    return {**about, **record}
+
+
+def _json_traceback(record: dict[str, Any], message: str | None) -> str | None:
+    """The traceback that a record holds, with what was raised below it."""
+    error = record.get("error")
+    nested = _json_text(error, ("stack_trace",)) if isinstance(error, dict) else None
+    in_parts = next((record[key] for key in _RAISED if isinstance(record.get(key), list)), None)
+    for text in (_json_text(record, _RAISED), nested, in_parts and _joined(in_parts), message):
+        if text and TRACEBACK in text and len(_raised(text)) > 1:
+            return text
+    return None
+
+
+def _joined(raised: list[Any]) -> str | None:
+    """A traceback that structlog wrote as data (`dict_tracebacks`), as Python prints it.
+
+    The exception that ended it comes first there, and last in what Python prints.
+    """
+    blocks = []
+    for one in reversed(raised):
+        frames = one.get("frames") if isinstance(one, dict) else None
+        if not isinstance(frames, list) or not isinstance(one.get("exc_type"), str):
+            return None
+        where = [
+            f'  File "{frame.get("filename")}", line {frame.get("lineno")}, in {frame.get("name")}'
+            for frame in frames
+            if isinstance(frame, dict)
+        ]
+        name, value = one["exc_type"], str(one.get("exc_value") or "")
+        blocks.append("\n".join([f"{TRACEBACK}:", *where, f"{name}: {value}" if value else name]))
+    return "\n\n".join(blocks)
+
+
+def _raised(text: str) -> list[str]:
+    """The lines of a traceback that are not of a frame; the last is of the exception."""
+    return [line for line in text.splitlines() if line[:1].strip()]
+
+
+def _family(record: dict[str, Any]) -> str:
+    if "log" in record and "stream" in record:
+        return "docker"
+    if "__REALTIME_TIMESTAMP" in record:
+        return "journal"
+    return "stern" if "podName" in record else "json"
+
+
+def _json_text(record: dict[str, Any], keys: tuple[str, ...]) -> str | None:
+    for key in keys:
+        value = record.get(key)
+        if isinstance(value, str):
+            return value
+    return None
+
+
+def _json_number(record: dict[str, Any], keys: tuple[str, ...]) -> int | None:
+    for key in keys:
+        value = record.get(key)
+        if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 9:
+            value = int(value)
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _RANK_LIMIT:
+            return value
+    return None
+
+
+def _json_time(record: dict[str, Any]) -> Stamp | None:
+    journal = record.get("__REALTIME_TIMESTAMP")  # microseconds since 1970, as text
+    if isinstance(journal, str) and journal.isascii() and journal.isdigit() and len(journal) < 18:
+        return Stamp(int(journal) * 1000, utc_offset_s=0, resolution_ns=1000)
+    for key in _TIME:
+        value = record.get(key)
+        if isinstance(value, str):
+            found = _ISO.match(value)
+            if found:
+                return stamp(iso_day(found[1]), found[2], found[3], found[4])
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            return _since_1970(value)
+    return None
+
+
+def _since_1970(value: float) -> Stamp | None:
+    """Seconds, or by size milli-, micro- or nanoseconds since 1970."""
+    for unit in (1_000_000_000, 1_000_000, 1000, 1):
+        if 946_684_800 <= value * unit / 1_000_000_000 < 7_000_000_000:
+            if isinstance(value, int):
+                return Stamp(value * unit, utc_offset_s=0, resolution_ns=unit)
+            ns = round(value * unit / 1000) * 1000  # a float of today's seconds holds microseconds
+            return Stamp(ns, utc_offset_s=0, resolution_ns=max(1000, unit // 1_000_000))
+    return None

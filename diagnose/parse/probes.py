@@ -2,20 +2,207 @@
 
 `node.json` says which processes a node had and what became of its probes, `activity.json` what one
 process did between two samples and where it waits in the kernel, `filesystems.json` which mounts
-gave no answer, `manifest.json` which nodes could not be reached. What a node says of its devices,
-limits and connections, `parse.node_signs` reads. Other documents of a bundle are for people.
+gave no answer, `manifest.json` which nodes could not be reached. What is wrong with a node by its
+own account is in `gpus.json` (nvidia-smi's words), `rdma.json` (sysfs), `cgroup.json`
+(memory.events of cgroup v2, memory.oom_control of v1), `sockets.json` (/proc/net/tcp),
+`filesystems.json` and `pressure.json`. Other documents of a bundle are for people.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import islice
+from typing import Any, Literal
 
-from diagnose.parse.json_values import items, text
-from diagnose.parse.node_signs import Sign, remarks, signs_of
 from diagnose.parse.path import read_path
+
+_MAX_ITEMS = 20_000
+
+
+def listed(document: object, name: str) -> list[Any]:
+    """The list under a name, so far as anybody needs it."""
+    found = document.get(name) if isinstance(document, dict) else None
+    return found[:_MAX_ITEMS] if isinstance(found, list) else []
+
+
+def items(document: object, name: str) -> Iterator[dict[str, Any]]:
+    """The objects in the list under a name."""
+    yield from (item for item in listed(document, name) if isinstance(item, dict))
+
+
+def text(value: object, most: int) -> str:
+    """A text, so many characters of it."""
+    return value[:most] if isinstance(value, str) else ""
+
+
+Kind = Literal[
+    "gpu_lost", "gpu_errors", "port", "port_errors", "oom_kill", "unanswered", "nccl_error",
+    "dead", "late",
+]  # fmt: skip
+
+_SIGN_TEXT = 200
+# nvidia-smi's words for a device that the driver has given up.
+_LOST = re.compile(
+    r"(?i)GPU is lost|GPU requires reset|unable to determine the device handle|fallen off the bus"
+)
+_UNCORRECTED = re.compile(r"ecc\.errors\.uncorrected\.volatile\.total")
+_OOM_KILLS = re.compile(r"^oom_kill (\d+)$", re.M)
+_AVERAGE = re.compile(r"full avg10=\S+ avg60=(\d+(?:\.\d+)?)")
+# Counters of a port that do not grow while it is well; of mlx5 and of the InfiniBand standard.
+_PORT_ERRORS = (
+    "link_downed", "link_error_recovery", "symbol_error", "port_rcv_errors",
+    "local_link_integrity_errors", "local_ack_timeout_err", "rnr_nak_retry_err",
+)  # fmt: skip
+_RESENDS = 4  # each doubles the wait: some three seconds without an answer
+_OWN = re.compile(r"127\.|\[0000:0000:0000:0000:0000:0000:0000:0001\]|0\.0\.0\.0:")
+_STALLED = 20.0  # % of a minute in which all tasks waited for it
+_MAX_FULL = 3  # mounts told of
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """One thing that a node says of itself.
+
+    `what` is the device, port, group or address, `up` whether a port is active (None of all else),
+    `text` what was read, for people; `rank` whom it is about, where that is no node; `local` the
+    node's own end of a connection to the address.
+    """
+
+    source: str
+    host: str | None
+    kind: Kind
+    what: str
+    text: str
+    up: bool | None = None
+    rank: int | None = None
+    line: int = 1
+    local: str = ""
+
+
+def signs_of(kind: str, document: Mapping[str, Any], source: str, host: str | None) -> list[Sign]:
+    """The signs in a document of this kind; of ports also those that are well, to compare with."""
+    if kind == "sockets":
+        found = islice(_unanswered(document), _MAX_SOCKETS)
+        return [
+            Sign(source, host, "unanswered", remote, text, local=local)
+            for remote, text, local in found
+        ]
+    find = _FIND.get(kind)
+    return [Sign(source, host, *found) for found in find(document)] if find else []
+
+
+def remarks(kind: str, document: Mapping[str, Any], host: str | None) -> list[str]:
+    """What a document says that may matter and proves nothing, for people."""
+    if kind == "filesystems":
+        return [f"{host}: {line}" for line in _full(document)]
+    if kind == "pressure":
+        return [f"{host}: {line}" for line in _pressed(document)]
+    return []
+
+
+_Found = tuple[Kind, str, str] | tuple[Kind, str, str, bool]
+_MAX_SOCKETS = 10_000  # of a node that wait for an answer
+
+
+def _gpus(document: Mapping[str, Any]) -> Iterator[_Found]:
+    outputs = document.get("said")
+    lines = [_short(line) for line in listed(outputs, "gpus")]
+    for line in lines:
+        if _LOST.search(line):
+            yield "gpu_lost", "GPU", line
+    if not lines:
+        return
+    header = [name.strip() for name in lines[0].split(",")]
+    column = next((at for at, name in enumerate(header) if _UNCORRECTED.match(name)), None)
+    for line in lines[1:]:
+        values = [value.strip() for value in line.split(",")]
+        if column is not None and len(values) == len(header) and values[column].isdigit():
+            count = int(values[column])
+            if count:
+                yield "gpu_errors", f"GPU {values[0]}", f"{count} uncorrectable memory errors"
+
+
+def _ports(document: Mapping[str, Any]) -> Iterator[_Found]:
+    for port in items(document, "ports"):
+        name = f"{_short(port.get('device'))}/{_short(port.get('port'))}"
+        state = _short(port.get("state"))
+        if state:
+            yield "port", name, f"state {state.rpartition(': ')[2]}", state.endswith("ACTIVE")
+        grew = port.get("grew")
+        grown = [
+            f"{counter} +{by}"
+            for counter in _PORT_ERRORS
+            if isinstance(grew, dict) and isinstance(by := grew.get(counter), int) and by > 0
+        ]
+        if grown:
+            yield "port_errors", name, f"{', '.join(grown)} within a second"
+
+
+def _groups(document: Mapping[str, Any]) -> Iterator[_Found]:
+    groups = document.get("groups")
+    for name, group in (groups if isinstance(groups, dict) else {}).items():
+        if not isinstance(group, dict):
+            continue
+        for file in ("memory.events", "memory.oom_control"):
+            found = _OOM_KILLS.search(_short(group.get(file)))
+            if found and int(found[1]):
+                yield (
+                    "oom_kill",
+                    f"group {_short(name).rpartition(':')[2]}",
+                    f"{file}: oom_kill {int(found[1])}",
+                )
+
+
+def _unanswered(document: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """The other end, what is said of it, and the node's own end."""
+    for process in items(document, "processes"):
+        for socket in items(process, "sockets"):
+            resends, remote = socket.get("resends"), _short(socket.get("remote"))
+            waits = socket.get("state") in ("established", "syn-sent")
+            if not isinstance(resends, int) or resends < _RESENDS or not waits:
+                continue
+            if remote and not _OWN.match(remote):
+                text = f"{socket.get('state')}, sent again {resends} times without an answer"
+                yield remote, text, _short(socket.get("local"))
+
+
+_FIND: Mapping[str, Callable[[Mapping[str, Any]], Iterator[_Found]]] = {
+    "gpus": _gpus, "rdma": _ports, "cgroup": _groups,
+}  # fmt: skip
+
+
+def _full(document: Mapping[str, Any]) -> Iterator[str]:
+    seen: set[tuple[str, str]] = set()
+    for mount in items(document, "mounts"):
+        size, free = mount.get("size"), mount.get("free")
+        key = (_short(mount.get("source")), str(size))
+        if not isinstance(size, int) or not size or mount.get("read_only") or key in seen:
+            continue
+        what = "space" if free == 0 else "inodes" if _no_inodes(mount) else ""
+        if what and len(seen) < _MAX_FULL:
+            seen.add(key)
+            yield f"no {what} left on {_short(mount.get('point'))} ({_short(mount.get('type'))})"
+
+
+def _no_inodes(mount: Mapping[str, Any]) -> bool:
+    return mount.get("inodes_free") == 0 and bool(mount.get("inodes"))
+
+
+def _pressed(document: Mapping[str, Any]) -> Iterator[str]:
+    for name in ("memory", "io"):
+        for line in listed(document, name):
+            found = _AVERAGE.match(_short(line))
+            if found and float(found[1]) >= _STALLED:
+                what = "memory" if name == "memory" else "I/O"
+                yield f"for {float(found[1]):.0f} % of a minute all its tasks waited for {what}"
+
+
+def _short(value: object) -> str:
+    return text(value, _SIGN_TEXT)
+
 
 _MAX_BYTES = 64 << 20
 _TEXT = 500  # characters of any one

@@ -34,7 +34,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from diagnose.parse.comm_rank import MAX_COMM, MAX_SEQ, CollCall, CommRank
-from diagnose.parse.node_signs import Sign
+from diagnose.parse.probes import Sign
 from diagnose.parse.ras_reports import (
     BEGIN,
     CTIME,

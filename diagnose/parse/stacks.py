@@ -20,8 +20,7 @@ from typing import Any
 
 from diagnose.formats import table
 from diagnose.lazy import expression
-from diagnose.parse.machines import node_like
-from diagnose.parse.path import read_path
+from diagnose.parse.path import node_like, read_path
 from diagnose.parse.prefix import peel
 from diagnose.parse.stack_blocks import MAX_FRAMES, Blocks, Frame, Stack, Where
 

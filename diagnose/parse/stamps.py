@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
 
-from diagnose.parse.who import Prefix, Stamp
+from diagnose.lazy import expression
 
 # Fragments for regular expressions. ISO_TIME has two groups, ISO_ZONE one.
 ISO_DATE = r"(\d{4}[-/]\d\d[-/]\d\d)"
@@ -33,6 +33,25 @@ SECOND = 1_000_000_000
 _DAY = 86_400 * SECOND
 _EPOCH = date(1970, 1, 1).toordinal()
 _OFFSET_LIMIT_S = 15 * 3600
+
+
+@dataclass(slots=True)
+class Stamp:
+    """A time as printed, before the job's clock is known.
+
+    `ns` is nanoseconds since 1970 of the printed wall-clock time taken as if it were UTC. What
+    the print leaves out is flagged: `has_year` / `has_date` (a missing year is given as 1972, a
+    leap year so that Feb 29 has a place; a missing date as 1970-01-01). `utc_offset_s` is the zone
+    in seconds where one was printed. `resolution_ns` is the size of the last printed digit.
+    `boot` marks seconds since boot (dmesg): `ns` then counts from boot.
+    """
+
+    ns: int
+    has_date: bool = True
+    has_year: bool = True
+    utc_offset_s: int | None = None
+    resolution_ns: int = 1_000_000_000
+    boot: bool = False
 
 
 @dataclass(slots=True)
@@ -118,17 +137,6 @@ def since_boot(seconds: str, fraction: str) -> Stamp | None:
     return Stamp(ns, has_date=False, has_year=False, resolution_ns=resolution, boot=True)
 
 
-def keep(prefix: Prefix, found: Stamp) -> None:
-    """Give `prefix` this time unless an outer prefix gave one that says as much.
-
-    The outermost time is the one all lines of a source share, whoever wrote them; it yields only
-    where it lacks the date (or counts from boot) and the inner one does not.
-    """
-    known = prefix.stamp
-    if known is None or (not known.has_date and found.has_date):
-        prefix.stamp = found
-
-
 NO_TIME = Stamp(0)  # of a prefix that may have a time, and has none
 _Found = re.Match[str]
 
@@ -205,3 +213,49 @@ _DAYS: dict[str, Callable[[_Found], int | None]] = {
     "month_name": _named_day,
     "month": _numbered_day,
 }
+
+
+# --- dates with their times, and durations, anywhere in a text ------------------------------------
+
+_ISO = expression(rf"\b{ISO_DATE}(?:T|,? ){ISO_TIME}")
+# As `date` prints it: Sun Jul 12 04:01:23 [PM] [UTC] 2026.
+_DATE = expression(
+    r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) (?P<month>[A-Z][a-z]{2}) +(?P<day>\d\d?) "
+    r"(?P<time>\d\d:\d\d:\d\d)(?: (?P<half>[AP]M))?(?: [A-Z]{2,5}| [+-]\d\d)? (?P<year>\d{4})\b"
+)
+# 1h2m3s, 82m13.2s; walltime 01:30:00; 60 minutes, 3467 seconds, 5412 sec., walltime 2379.
+_PARTS = expression(
+    r"\b(?=\d)(?:(?P<h>\d+)h ?)?(?:(?P<m>\d+)m ?)?(?:(?P<s>\d+)(?:\.\d+)?s)?(?![\w.])(?<=[hms])"
+)
+_CLOCK = expression(r"\b(?P<h>\d+):(?P<m>\d\d):(?P<s>\d\d)\b(?![-\d])")
+_WORDS = expression(
+    r"\b(?:(?P<h>\d+) ?h(?:ou)?rs?|(?P<m>\d+) ?min(?:ute)?s?"
+    r"|(?P<s>\d+)(?:\.\d+)? ?s(?:ec(?:ond)?s?)?)\b"
+)
+_BARE = expression(r"\b(?:walltime|timeout|run ?time)\b[ :=]*(?P<s>\d+)\b(?!:)")
+_HALF_DAY = 43_200_000_000_000
+
+
+def time_in(text: str) -> int | None:
+    """The first date with a time in a text, in nanoseconds since 1970 as printed."""
+    if found := _ISO.search(text):
+        midnight, time = iso_day(found[1]), clock(found[2])
+    elif found := _DATE.search(text):
+        month = MONTHS.get(found["month"], 0)
+        midnight, time = day(int(found["year"]), month, int(found["day"])), clock(found["time"])
+        if found["half"] and time is not None:
+            time = time % _HALF_DAY + _HALF_DAY * (found["half"] == "PM")
+    else:
+        return None
+    return None if midnight is None or time is None else midnight + time
+
+
+def duration_in(text: str) -> float | None:
+    """The first duration in a text, in seconds."""
+    dated = _ISO.search(text)
+    text = text[dated.end() :] if dated else text
+    for form in (_PARTS, _WORDS, _BARE, _CLOCK):
+        if found := form.search(text):
+            named = found.groupdict(default="0")
+            return int(named.get("h", 0)) * 3600.0 + int(named.get("m", 0)) * 60 + int(named["s"])
+    return None

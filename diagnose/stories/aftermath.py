@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from diagnose.parse.prefix import peel
-from diagnose.parse.times_in import duration_in, time_in
+from diagnose.parse.stamps import duration_in, time_in
 from diagnose.stories.rhythm import SECOND, Rhythm
 from diagnose.timeline.author import Author, author_of
 from diagnose.timeline.event import Event, Timeline

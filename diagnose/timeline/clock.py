@@ -17,7 +17,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Protocol
 
-from diagnose.parse.who import Stamp
+from diagnose.parse.stamps import Stamp
 
 _SECOND = 1_000_000_000
 _HOUR = 3600 * _SECOND

@@ -13,7 +13,7 @@ from itertools import groupby, pairwise
 from operator import attrgetter
 
 from diagnose.parse.path import read_path
-from diagnose.parse.who import Stamp
+from diagnose.parse.stamps import Stamp
 from diagnose.timeline.draft import BEGINS, Draft
 from diagnose.timeline.ends import ends_of
 

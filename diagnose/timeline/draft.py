@@ -14,9 +14,8 @@ from diagnose.ingest.source import Source, is_document
 from diagnose.lazy import expression
 from diagnose.match.lines import Line
 from diagnose.match.scanner import SourceScan
-from diagnose.parse.prefix import glued_rank
-from diagnose.parse.times_in import time_in
-from diagnose.parse.who import Prefix, Stamp
+from diagnose.parse.prefix import Prefix, glued_rank
+from diagnose.parse.stamps import Stamp, time_in
 from diagnose.timeline.captures import captured_ranks, integer, rank_of
 from diagnose.timeline.event import NO_WORK, Event, Fields, Meaning, Work
 from diagnose.timeline.learned import Learned

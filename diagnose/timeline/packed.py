@@ -12,7 +12,7 @@ from itertools import repeat, starmap
 from operator import attrgetter
 from typing import Any
 
-from diagnose.parse.who import Stamp
+from diagnose.parse.stamps import Stamp
 from diagnose.timeline.draft import Draft
 from diagnose.timeline.event import Meaning, Work
 

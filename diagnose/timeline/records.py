@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 
 from diagnose.match.lines import Line
+from diagnose.parse.prefix import Prefix
 from diagnose.parse.tracebacks import TRACEBACK
-from diagnose.parse.who import Prefix
 
 _REACH = 300  # lines of one traceback
 _ERRORS = ("ERROR", "FATAL")

@@ -24,7 +24,7 @@ from diagnose.match.lines import Raw, author_of, segments, text_of
 from diagnose.match.rows import WATCHED, watched
 from diagnose.parse.path import PathHints
 from diagnose.parse.prefix import Prefix, peel
-from diagnose.parse.who import Stamp
+from diagnose.parse.stamps import Stamp
 from diagnose.search import hits_of
 from diagnose.timeline.captures import integer
 

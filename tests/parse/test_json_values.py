@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from diagnose.parse.json_values import items, listed, text
+from diagnose.parse.probes import items, listed, text
 
 
 @pytest.mark.parametrize("told", [None, 5, [], {}, {"a": None}, {"a": {"b": 1}}, {"a": "xy"}])

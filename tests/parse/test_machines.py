@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diagnose.parse.machines import node_like
+from diagnose.parse.path import node_like
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from diagnose.parse.node_signs import Sign, remarks, signs_of
-from diagnose.parse.probes import read_probe
+from diagnose.parse.probes import Sign, read_probe, remarks, signs_of
 
 HEADER = "index, name, ecc.errors.uncorrected.volatile.total, retired_pages.pending"
 

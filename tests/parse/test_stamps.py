@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from diagnose.parse.stamps import clock, day, iso_day, since_boot, stamp, zone
-from diagnose.parse.who import Stamp
+from diagnose.parse.stamps import Stamp, clock, day, iso_day, since_boot, stamp, zone
 
 DAY = 86_400_000_000_000
 

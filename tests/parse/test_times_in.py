@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from diagnose.parse.times_in import duration_in, time_in
+from diagnose.parse.stamps import duration_in, time_in
 
 
 @pytest.mark.parametrize(

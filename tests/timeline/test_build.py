@@ -8,7 +8,7 @@ import diagnose
 from diagnose.catalog.load import load_catalog
 from diagnose.ingest import text_source
 from diagnose.job.load import read
-from diagnose.parse.who import Stamp
+from diagnose.parse.stamps import Stamp
 from diagnose.timeline.build import build
 from diagnose.timeline.draft import PENDING, Draft, document
 from diagnose.timeline.event import Event, Meaning, Work

@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from diagnose.parse.prefix import peel
-from diagnose.parse.stamps import SECOND
-from diagnose.parse.who import Stamp
+from diagnose.parse.stamps import SECOND, Stamp
 from diagnose.timeline.clock import offset_between, resolve
 
 # (source, a printed line, mtime of the source)

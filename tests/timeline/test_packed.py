@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from dataclasses import replace
 
-from diagnose.parse.who import Stamp
+from diagnose.parse.stamps import Stamp
 from diagnose.timeline.draft import Draft
 from diagnose.timeline.event import Meaning, Work
 from diagnose.timeline.learned import Learned

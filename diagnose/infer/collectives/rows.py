@@ -15,7 +15,7 @@ import numpy.typing as npt
 from diagnose.infer.collectives.group import Group
 from diagnose.infer.collectives.table import Table, shown
 from diagnose.parse.flight_recorder import COMPLETED, STARTED
-from diagnose.parse.who import Stamp
+from diagnose.parse.stamps import Stamp
 from diagnose.timeline.draft import IDLE, PENDING, Draft, document
 from diagnose.timeline.event import Meaning, Work
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from diagnose.checkpoint.model import Inspection
     from diagnose.infer.stacks.classify import Place
     from diagnose.infer.stacks.groups import PlaceClass
-    from diagnose.parse.node_signs import Sign
+    from diagnose.parse.probes import Sign
 
 
 _ROWS = 8  # events that one hypothesis takes as its evidence

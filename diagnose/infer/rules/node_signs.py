@@ -17,7 +17,7 @@ from diagnose.diagnosis import CulpritKind, Evidence
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.stacks.groups import PlaceClass
 from diagnose.infer.tiers import Tier
-from diagnose.parse.node_signs import Kind, Sign
+from diagnose.parse.probes import Kind, Sign
 
 # Why its node is blamed; the class is the one that lists the sign in `shown_by`.
 WHY: Mapping[Kind, str] = {

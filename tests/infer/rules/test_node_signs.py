@@ -12,7 +12,7 @@ import diagnose
 from diagnose.diagnosis import Diagnosis
 from diagnose.infer.rules import node_signs
 from diagnose.infer.rules.node_signs import cut_off
-from diagnose.parse.node_signs import Sign
+from diagnose.parse.probes import Sign
 
 STEADY = [{"voluntary": 5, "involuntary": 1}] * 2
 MOVING = [{"voluntary": 5, "involuntary": 1}, {"voluntary": 900, "involuntary": 1}]
