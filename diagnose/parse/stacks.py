@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice, pairwise
@@ -22,7 +22,7 @@ from diagnose.formats import table
 from diagnose.lazy import expression
 from diagnose.parse.path import node_like, read_path
 from diagnose.parse.prefix import peel
-from diagnose.parse.stack_blocks import MAX_FRAMES, Blocks, Frame, Stack, Where
+from diagnose.parse.stack_blocks import MAX_FRAMES, Blocks, Frame, Kind, Stack, Where
 
 __all__ = ["MAX_BYTES", "Frame", "Stack", "is_stacks", "read_stacks"]
 
@@ -231,7 +231,7 @@ def taken_by(line: str, number: int, blocks: Blocks, *, bare: bool = True) -> Ro
         if not row.may_follow(blocks.open_kind) or (row.what == "bare" and not bare):
             continue
         fields = row.find(line)
-        if fields is None or not _TAKES[row.what](row, fields, number, blocks):
+        if fields is None or not _done(row, fields, number, blocks):
             continue
         if row.what == "bare":  # a thread begins with a frame of it
             taken_by(line, number, blocks, bare=False)
@@ -239,34 +239,45 @@ def taken_by(line: str, number: int, blocks: Blocks, *, bare: bool = True) -> Ro
     return None
 
 
-def _is_thread(row: Row, fields: _Fields, number: int, blocks: Blocks) -> bool:
-    pid, name = fields.get("pid"), fields.get("name", "")
+def _done(row: Row, fields: _Fields, number: int, blocks: Blocks) -> bool:
+    """Do what a line says; False where it is none of this form after all."""
+    pid = int(fields["pid"]) if "pid" in fields else None
+    match row.what:
+        case "thread":
+            _begin_thread(row.tool, fields, pid, number, blocks)
+        case "bare":
+            blocks.headless(row.tool, number, fields.get("tid", ""))
+        case "variable":
+            return blocks.deeper(len(fields["indent"]))
+        case "frame":
+            file, line = _place(fields)
+            by_file = row.native == "by file" and (line is None or bool(_SOURCE.search(file)))
+            native = row.native is True or by_file
+            blocks.add(_made(fields["func"], file, line, native=native))
+        case "place":
+            blocks.place(*_place(fields))
+        case "process":
+            blocks.process(replace(of_command(fields.get("command", "")), pid=pid))
+        case "parent" if pid is not None:
+            blocks.parent(pid)
+        case "section":
+            where = Where(int(fields["rank"]), fields.get("host"), pid)
+            blocks.section(where, debug=row.tool == "debug-server")
+        case "failed":
+            return blocks.no_answer(number, f"error {fields['number']}")
+        case "end":
+            blocks.end_of_process(pid)
+    return True
+
+
+def _begin_thread(
+    tool: Kind, fields: _Fields, pid: int | None, number: int, blocks: Blocks
+) -> None:
     if pid is not None:
-        blocks.process(Where(pid=int(pid)))
-    first, status = fields.get("number") == "1", fields.get("status", "")
-    blocks.thread(row.tool, number, fields.get("tid") or pid or name, name, status, first=first)
-    return True
-
-
-def _is_bare(row: Row, fields: _Fields, number: int, blocks: Blocks) -> bool:
-    blocks.headless(row.tool, number, fields.get("tid", ""))
-    return True
-
-
-def _is_variable(row: Row, fields: _Fields, number: int, blocks: Blocks) -> bool:
-    return blocks.deeper(len(fields["indent"]))
-
-
-def _is_frame(row: Row, fields: _Fields, number: int, blocks: Blocks) -> bool:
-    file, line = _place(fields)
-    by_file = row.native == "by file" and (line is None or _SOURCE.search(file) is not None)
-    blocks.add(_made(fields["func"], file, line, native=row.native is True or by_file))
-    return True
-
-
-def _is_place(row: Row, fields: _Fields, number: int, blocks: Blocks) -> bool:
-    blocks.place(*_place(fields))
-    return True
+        blocks.process(Where(pid=pid))
+    name, status = fields.get("name", ""), fields.get("status", "")
+    tid = fields.get("tid") or fields.get("pid") or name
+    blocks.thread(tool, number, tid, name, status, first=fields.get("number") == "1")
 
 
 def _place(fields: _Fields) -> tuple[str, int | None]:
@@ -275,42 +286,11 @@ def _place(fields: _Fields) -> tuple[str, int | None]:
     return fields.get("file", module)[-_LENGTH:], None if line is None else int(line)
 
 
-def _is_process(row: Row, fields: _Fields, number: int, blocks: Blocks) -> bool:
-    blocks.process(replace(of_command(fields.get("command", "")), pid=int(fields["pid"])))
-    return True
-
-
-def _is_parent(row: Row, fields: _Fields, number: int, blocks: Blocks) -> bool:
-    blocks.parent(int(fields["pid"]))
-    return True
-
-
-def _is_section(row: Row, fields: _Fields, number: int, blocks: Blocks) -> bool:
-    pid = int(fields["pid"]) if "pid" in fields else None
-    where = Where(int(fields["rank"]), fields.get("host"), pid)
-    blocks.section(where, debug=row.tool == "debug-server")
-    return True
-
-
-def _is_failed(row: Row, fields: _Fields, number: int, blocks: Blocks) -> bool:
-    return blocks.no_answer(number, f"error {fields['number']}")
-
-
-def _is_end(row: Row, fields: _Fields, number: int, blocks: Blocks) -> bool:
-    blocks.end_of_process(int(fields["pid"]) if "pid" in fields else None)
-    return True
-
-
-def _is_noise(row: Row, fields: _Fields, number: int, blocks: Blocks) -> bool:
-    return True
-
-
 # In the order in which rows are tried.
-_TAKES: Mapping[str, Callable[[Row, _Fields, int, Blocks], bool]] = {
-    "variable": _is_variable, "bare": _is_bare, "frame": _is_frame, "place": _is_place,
-    "thread": _is_thread, "process": _is_process, "parent": _is_parent, "section": _is_section,
-    "failed": _is_failed, "end": _is_end, "noise": _is_noise,
-}  # fmt: skip
+_ORDER = (
+    "variable", "bare", "frame", "place", "thread", "process", "parent", "section", "failed", "end",
+    "noise",
+)  # fmt: skip
 _OF_A_THREAD = ("variable", "frame", "place")
 _MARKS = ("frame", "thread", "process", "parent")
 
@@ -319,7 +299,7 @@ _MARKS = ("frame", "thread", "process", "parent")
 def _by_start() -> dict[str, list[Row]]:
     """The rows by the characters that they may start with, in the order in which they are tried."""
     found: dict[str, list[Row]] = defaultdict(list)
-    for row in sorted(table.read(table.STACKS).rows, key=lambda row: [*_TAKES].index(row["what"])):
+    for row in sorted(table.read(table.STACKS).rows, key=lambda row: _ORDER.index(row["what"])):
         one = Row(row)
         for start in row["starts"][0]:
             found[start].append(one)
