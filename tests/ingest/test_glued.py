@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import diagnose
-from diagnose.ingest.glued import EACH, ONCE, may_be_glued, part
 from diagnose.ingest.literals import places
+from diagnose.ingest.paste import GLUED_EACH, GLUED_ONCE, may_be_glued, part
 
 DEATH = (
     "[rank1]: step 5/12 loss 2.4[rank0]: Traceback (most recent call last):"
@@ -21,7 +21,7 @@ FOLDED = (
 
 def closely(data: bytes) -> bool:
     """Whether a source is looked at closely."""
-    return may_be_glued(data, places(data, ONCE, EACH))
+    return may_be_glued(data, places(data, GLUED_ONCE, GLUED_EACH))
 
 
 def texts(line: str) -> list[str]:
