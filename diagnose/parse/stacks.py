@@ -168,7 +168,7 @@ _NAME = expression(r"(?:\(anonymous\)|operator\(\)|operator<+|<signal handler ca
 _Fields = dict[str, str]
 
 
-class Row:
+class Form:
     """One form of a line."""
 
     def __init__(self, row: Mapping[str, Any]) -> None:
@@ -225,7 +225,7 @@ def take(line: str, number: int, blocks: Blocks) -> bool:
     return True
 
 
-def taken_by(line: str, number: int, blocks: Blocks, *, bare: bool = True) -> Row | None:
+def taken_by(line: str, number: int, blocks: Blocks, *, bare: bool = True) -> Form | None:
     """The row by which a line was taken in; None if there is none for it."""
     for row in _rows_for(line):
         if not row.may_follow(blocks.open_kind) or (row.what == "bare" and not bare):
@@ -239,7 +239,7 @@ def taken_by(line: str, number: int, blocks: Blocks, *, bare: bool = True) -> Ro
     return None
 
 
-def _done(row: Row, fields: _Fields, number: int, blocks: Blocks) -> bool:
+def _done(row: Form, fields: _Fields, number: int, blocks: Blocks) -> bool:
     """Do what a line says; False where it is none of this form after all."""
     pid = int(fields["pid"]) if "pid" in fields else None
     match row.what:
@@ -296,17 +296,17 @@ _MARKS = ("frame", "thread", "process", "parent")
 
 
 @cache
-def _by_start() -> dict[str, list[Row]]:
+def _by_start() -> dict[str, list[Form]]:
     """The rows by the characters that they may start with, in the order in which they are tried."""
-    found: dict[str, list[Row]] = defaultdict(list)
+    found: dict[str, list[Form]] = defaultdict(list)
     for row in sorted(table.read(table.STACKS).rows, key=lambda row: _ORDER.index(row["what"])):
-        one = Row(row)
+        one = Form(row)
         for start in row["starts"][0]:
             found[start].append(one)
     return found
 
 
-def _rows_for(line: str) -> list[Row]:
+def _rows_for(line: str) -> list[Form]:
     return _by_start().get(line[0] if line[0] <= "~" else table.OTHER, [])
 
 

@@ -63,6 +63,13 @@ def test_the_table_is_that_of_the_files() -> None:
     assert table.read().tags == data("tags")
 
 
+def test_an_installed_package_looks_at_no_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "_checksum", lambda folder: -1)
+    assert table.kept() is None
+    monkeypatch.setattr(table, "_IN_A_CHECKOUT", False)
+    assert table.kept() is not None
+
+
 def test_a_new_file_is_read_without_the_table(tmp_path: Path) -> None:
     (tmp_path / "acme.yaml").write_text("- {name: acme, match: 'acme#(?P<rank>\\d+) '}\n")
     row = {"name": "acme", "match": r"acme#(?P<rank>\d+) ", "starts": ["a", ""]}

@@ -8,7 +8,7 @@ import pytest
 
 from diagnose.formats import table
 from diagnose.parse.stack_blocks import Blocks, Stack, Where
-from diagnose.parse.stacks import Row, taken_by
+from diagnose.parse.stacks import Form, taken_by
 
 ROWS = table.written(table.STACKS)
 SAMPLES = [(row, sample) for row in ROWS for sample in row["samples"]]
@@ -16,7 +16,7 @@ IDS = [f"{row['tool']}: {sample['line']}" for row, sample in SAMPLES]
 FRAME = ("frame", "place")
 
 
-def taken(row: dict[str, Any], line: str) -> tuple[Row | None, list[Stack]]:
+def taken(row: dict[str, Any], line: str) -> tuple[Form | None, list[Stack]]:
     """By which row a line is taken where such lines are, and the stacks with it."""
     blocks = Blocks("x", Where())
     inside = row.get("inside", [row["tool"]] if row["what"] in FRAME else [])

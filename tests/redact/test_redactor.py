@@ -337,7 +337,9 @@ def test_a_name_in_front_of_the_next_line_is_no_prefix_of_a_writer() -> None:
     assert first[25:] not in mask(cut)
 
 
-@pytest.mark.parametrize("tag", ["[rank0]: ", "[default3]:", "[2]: "])
+@pytest.mark.parametrize(
+    "tag", ["[rank0]: ", "[default3]:", "[2]: ", "{trainer-3} ", "(worker1, rank=1, pid=7) "]
+)
 def test_the_rest_of_a_token_that_a_tag_cut_is_masked_in_short_lines_too(tag: str) -> None:
     token = "ghp_" + "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0eF3hI6"
     cut = mask(f"{tag}key {token[:14]}\n{tag}{token[14:]} done\n")
