@@ -12,9 +12,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from diagnose.infer.events.tracebacks import OP_OF_CALL
-from diagnose.infer.stacks.frame_table import CALL, CONTEXT, WAITING, Rule, State
-from diagnose.infer.stacks.rules import (
-    is_backward,
+from diagnose.infer.stacks.frame_table import (
+    CALL,
+    CONTEXT,
+    WAITING,
+    Rule,
+    State,
     is_helper,
     is_library,
     is_torch_or_python,
@@ -24,7 +27,7 @@ from diagnose.infer.stacks.rules import (
 )
 from diagnose.infer.stacks.stuck import in_kernel, stuck
 from diagnose.lazy import expression
-from diagnose.parse.stacks import Frame, Stack
+from diagnose.parse.stack_blocks import Frame, Stack
 
 _STAMP = expression(r"\d{8}[_\-T]?\d{6}|\d{10,13}")
 _BESIDE = 3  # other threads named
@@ -182,7 +185,7 @@ def _last(dumps: list[list[Stack]]) -> tuple[list[Stack], list[Stack] | None]:
 def _place(rank: int, dump: list[Stack]) -> Place:
     main = stack = dump[0]
     found = read(main.frames)
-    if found is not None and is_backward(found[0]):
+    if found is not None and found[0].backward:
         stack, found = _in_autograd(dump[1:]) or (main, found)
     state: State = found[0].state if found else "python" if main.owns_gil else "unknown"
     if state == "message_wait" and rank >= 0 and not _is_child(main.frames):
@@ -232,7 +235,7 @@ def _in_autograd(threads: Iterable[Stack]) -> tuple[Stack, tuple[Rule, int]] | N
         if not thread.thread.startswith("pt_autograd") and (started or not python):
             continue
         found = read(thread.frames)
-        if found is not None and found[0].level == CALL and not is_backward(found[0]):
+        if found is not None and found[0].level == CALL and not found[0].backward:
             return thread, found
     return None
 

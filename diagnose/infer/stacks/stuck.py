@@ -10,10 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from diagnose.infer.stacks.frame_table import State
-from diagnose.infer.stacks.rules import names, read
+from diagnose.infer.stacks.frame_table import State, names, read
 from diagnose.lazy import expression
-from diagnose.parse.stacks import Frame
+from diagnose.parse.stack_blocks import Frame
 
 # How the C library waits for a lock, from the innermost frame on.
 _WAITING = expression(

@@ -10,8 +10,16 @@ import pytest
 from diagnose.catalog.schema import Phase
 from diagnose.formats import table
 from diagnose.infer.events.tracebacks import OP_OF_CALL
-from diagnose.infer.stacks.frame_table import BARE, PHASES, RULES, State
-from diagnose.infer.stacks.rules import is_helper, is_library, names, phase, read
+from diagnose.infer.stacks.frame_table import (
+    BARE,
+    RULES,
+    State,
+    is_helper,
+    is_library,
+    names,
+    phase,
+    read,
+)
 from diagnose.parse.stacks import Frame
 
 PACKAGES = "/opt/conda/lib/python3.10/site-packages/"
@@ -182,5 +190,5 @@ def test_phases(stack: list[str], expected: Phase | None) -> None:
 
 
 def test_every_rule_and_phase_can_be_asked() -> None:
-    assert {rule.level for rule in RULES} == set(range(BARE + 1))
-    assert {row[0] for row in PHASES} <= set(get_args(Phase))
+    assert {rule.level for rule in RULES} == set(range(-1, BARE + 1))
+    assert {rule.phase for rule in RULES} - {None} <= set(get_args(Phase))
