@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from diagnose.parse.flight_recorder import Dump
     from diagnose.parse.probes import Look, Sign
     from diagnose.parse.ras import RasReport
-    from diagnose.parse.stack_blocks import Stack
+    from diagnose.parse.tracebacks import Stack
 
 
 @dataclass(frozen=True, slots=True)

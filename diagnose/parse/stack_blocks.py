@@ -3,56 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
+
+from diagnose.parse.tracebacks import Frame, Kind, Stack
 
 MAX_STACKS = 100_000
 MAX_FRAMES = 512
-
-Kind = Literal[
-    "py-spy", "faulthandler", "gdb", "eu-stack", "debug-server", "kernel", "traceback", "interrupt"
-]
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """One frame; `native` for C and C++.
-
-    `file` is as the tool prints it: a path, py-spy's shortened path, for native frames the library
-    or source file, "" where it does not tell.
-    """
-
-    func: str
-    file: str
-    line: int | None
-    native: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Stack:
-    """One thread of one process, innermost frame first.
-
-    `line` is the 1-based line of its header in `source`. `thread` is the thread's name, else its
-    id. `main`: the main thread of its process. `status` is the tool's word (`idle`, `active+gil`,
-    faulthandler's `current`); `error 503` with no frames: the debug server got no answer from
-    this rank. `dump` counts the processes in the source, from 0: threads with the same number
-    were seen together. `parent` is the process that started this one, where told. A `traceback` is
-    of an exception, an `interrupt` of one that somebody else ended the process with.
-    """
-
-    source: str
-    line: int
-    rank: int | None
-    host: str | None
-    pid: int | None
-    thread: str
-    main: bool
-    status: str
-    owns_gil: bool
-    frames: tuple[Frame, ...]
-    kind: Kind
-    local_rank: int | None = None
-    dump: int = 0
-    parent: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

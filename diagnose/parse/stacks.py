@@ -22,7 +22,8 @@ from diagnose.formats import table
 from diagnose.lazy import expression
 from diagnose.parse.path import node_like, read_path
 from diagnose.parse.prefix import peel
-from diagnose.parse.stack_blocks import MAX_FRAMES, Blocks, Frame, Kind, Stack, Where
+from diagnose.parse.stack_blocks import MAX_FRAMES, Blocks, Where
+from diagnose.parse.tracebacks import Frame, Kind, Stack
 
 __all__ = ["MAX_BYTES", "Frame", "Stack", "is_stacks", "read_stacks"]
 

@@ -1,4 +1,4 @@
-"""Tracebacks as CPython prints them: the frames with their code, and the exception itself.
+"""Stacks, and tracebacks as CPython prints them: frames with their code, the exception itself.
 
 Format: https://docs.python.org/3/library/traceback.html, `TracebackException.format`: a frame is
 `  File "<file>", line <n>, in <function>`, its code below it four blanks in, since 3.11 followed by
@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 from diagnose.lazy import expression
 
@@ -39,6 +40,53 @@ _CHECKOUT = expression(
     r".*/(?=torch/(?:distributed|nn|utils|autograd|cuda|optim|_\w+|serialization\.py|_tensor\.py))"
 )
 _GENERATED = expression(r"<(?!ipython)|.*/torchinductor_|.*\.(?:pyx|pxd|pxi)\Z|\Z")
+
+
+Kind = Literal[
+    "py-spy", "faulthandler", "gdb", "eu-stack", "debug-server", "kernel", "traceback", "interrupt"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame; `native` for C and C++.
+
+    `file` is as the tool prints it: a path, py-spy's shortened path, for native frames the library
+    or source file, "" where it does not tell.
+    """
+
+    func: str
+    file: str
+    line: int | None
+    native: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """One thread of one process, innermost frame first.
+
+    `line` is the 1-based line of its header in `source`. `thread` is the thread's name, else its
+    id. `main`: the main thread of its process. `status` is the tool's word (`idle`, `active+gil`,
+    faulthandler's `current`); `error 503` with no frames: the debug server got no answer from
+    this rank. `dump` counts the processes in the source, from 0: threads with the same number
+    were seen together. `parent` is the process that started this one, where told. A `traceback` is
+    of an exception, an `interrupt` of one that somebody else ended the process with.
+    """
+
+    source: str
+    line: int
+    rank: int | None
+    host: str | None
+    pid: int | None
+    thread: str
+    main: bool
+    status: str
+    owns_gil: bool
+    frames: tuple[Frame, ...]
+    kind: Kind
+    local_rank: int | None = None
+    dump: int = 0
+    parent: int | None = None
 
 
 class PythonFrame(NamedTuple):

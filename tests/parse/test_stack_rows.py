@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from diagnose.formats import table
-from diagnose.parse.stack_blocks import Blocks, Stack, Where
+from diagnose.parse.stack_blocks import Blocks, Where
 from diagnose.parse.stacks import Form, taken_by
+from diagnose.parse.tracebacks import Stack
 
 ROWS = table.written(table.STACKS)
 SAMPLES = [(row, sample) for row in ROWS for sample in row["samples"]]

@@ -27,7 +27,7 @@ from diagnose.infer.stacks.frame_table import (
 )
 from diagnose.infer.stacks.stuck import in_kernel, stuck
 from diagnose.lazy import expression
-from diagnose.parse.stack_blocks import Frame, Stack
+from diagnose.parse.tracebacks import Frame, Stack
 
 _STAMP = expression(r"\d{8}[_\-T]?\d{6}|\d{10,13}")
 _BESIDE = 3  # other threads named

@@ -15,8 +15,7 @@ from typing import Literal, NamedTuple
 from diagnose.diagnosis import CulpritKind
 from diagnose.formats import table
 from diagnose.lazy import expression
-from diagnose.parse.stack_blocks import Frame
-from diagnose.parse.tracebacks import is_generated, library_path
+from diagnose.parse.tracebacks import Frame, is_generated, library_path
 
 State = Literal[
     "collective_wait", "cuda_sync", "comm_init", "store_get", "data_loading", "file_read",

@@ -10,7 +10,7 @@ from diagnose.infer.judge.ops import P2P_OPS
 from diagnose.infer.judge.standing import no_chance
 from diagnose.infer.stacks.classify import Place
 from diagnose.infer.stacks.frame_table import WAITING, State
-from diagnose.parse.stack_blocks import Frame
+from diagnose.parse.tracebacks import Frame
 from diagnose.text.ranks import fold_ranks
 
 _FEW = 4  # one in so many ranks is apart from a place that only the many make one of waiting

@@ -16,7 +16,7 @@ from diagnose.infer.events.tracebacks import Printed, last_printed
 from diagnose.infer.stacks.classify import Place, places, unranked
 from diagnose.infer.stacks.groups import PlaceClass, fold
 from diagnose.lazy import expression
-from diagnose.parse.stack_blocks import Frame, Kind, Stack
+from diagnose.parse.tracebacks import Frame, Kind, Stack
 from diagnose.timeline.event import Event, Timeline
 
 _FRAME = expression(

@@ -15,7 +15,7 @@ from diagnose.infer.stacks.classify import Place
 from diagnose.infer.stacks.frame_table import State
 from diagnose.lazy import expression
 from diagnose.parse.probes import Look, Wait
-from diagnose.parse.stack_blocks import Stack
+from diagnose.parse.tracebacks import Stack
 
 _FILES = expression(
     r"p?(?:read|write)v?2?(?:64)?|open(?:at2?)?|close|[fl]?stat(?:x|fs)?|newfstatat|getdents(?:64)?"

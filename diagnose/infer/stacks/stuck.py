@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from diagnose.infer.stacks.frame_table import State, names, read
 from diagnose.lazy import expression
-from diagnose.parse.stack_blocks import Frame
+from diagnose.parse.tracebacks import Frame
 
 # How the C library waits for a lock, from the innermost frame on.
 _WAITING = expression(
