@@ -10,14 +10,7 @@ from diagnose.infer.collectives.analyze import judge
 from diagnose.infer.collectives.from_counters import dumps_of
 from diagnose.infer.collectives.table import table
 from diagnose.parse.comm_rank import CommRank
-from diagnose.parse.inspector import (
-    MAX_COMMS,
-    WINDOW,
-    Pace,
-    is_inspector,
-    read_inspector,
-    read_paces,
-)
+from diagnose.parse.inspector import MAX_COMMS, is_inspector, read_inspector
 
 ID = "0x7f8c496ae9f661"
 
@@ -80,12 +73,12 @@ def test_one_counter_for_all_operations() -> None:
 
 def test_any_pieces_give_the_same() -> None:
     data = b"".join(line(op, sn) for sn in range(1, 20) for op in ("AllGather", "AllReduce"))
-    whole = read_paces([data], "f.log")
-    assert whole[0].stand.completed == 38
+    whole = read_inspector([data], "f.log")
+    assert whole[0].completed == 38
     for size in (1, 7, 400, 4096):
         pieces = [data[at : at + size] for at in range(0, len(data), size)]
-        assert read_paces(pieces, "f.log") == whole
-    assert read_paces(data.splitlines(keepends=True), "f.log") == whole
+        assert read_inspector(pieces, "f.log") == whole
+    assert read_inspector(data.splitlines(keepends=True), "f.log") == whole
 
 
 def test_cut_and_damaged_lines_are_passed_over() -> None:
@@ -107,38 +100,18 @@ def test_sends_are_not_counted() -> None:
 def test_other_order_of_keys_and_blanks() -> None:
     said = record(sn=5)
     turned = {key: dict(reversed(said[key].items())) for key in reversed(said)}
-    paces = read_paces([json.dumps(turned).encode() + b"\n"], "f.log")
-    assert paces == read_paces([line(sn=5)], "f.log")
-    assert paces == read_paces([json.dumps(said).encode() + b"\n"], "f.log")
-    assert paces[0].stand.host == "node-1"
+    ranks = read_inspector([json.dumps(turned).encode() + b"\n"], "f.log")
+    assert ranks == read_inspector([line(sn=5)], "f.log")
+    assert ranks == read_inspector([json.dumps(said).encode() + b"\n"], "f.log")
+    assert ranks[0].host == "node-1"
 
 
 def test_traces_of_events_do_not_disturb() -> None:
     trace = {"coll_start_sn": 1, "coll_stop_sn": 9, "kernel_events": [{"channel_id": 0}] * 20}
-    pace = read_paces([line(sn=5, event_trace_sn=trace)], "f.log")[0]
-    assert (pace.stand.completed, pace.busbw_gbs) == (5, 485.119099)
+    assert done([line(sn=5, event_trace_sn=trace)]) == [5]
 
 
-def test_pace() -> None:
-    lines = [
-        *(line(sn=sn, coll_exec_time_us=sn, coll_busbw_gbs=sn / 2) for sn in range(1, 601)),
-        line("Broadcast", 1, coll_exec_time_us=10**9, coll_msg_size_bytes=8),
-    ]
-    stand = CommRank("f.log", 601, ID, 2, 8, host="node-1", pid=1639453, completed=601)
-    middle = (600 + 600 - (WINDOW - 2)) / 2  # of those in the window but the broadcast
-    assert read_paces(lines, "f.log") == [
-        Pace(stand, 601, "AllReduce", 17179869184, middle, middle / 2, 1748030377748202)
-    ]
-
-
-def test_without_bandwidth() -> None:
-    said = record(sn=5)
-    del said["coll_perf"]["coll_busbw_gbs"]
-    pace = read_paces([json.dumps(said).encode() + b"\n"], "f.log")[0]
-    assert (pace.stand.completed, pace.busbw_gbs) == (5, None)
-
-
-@pytest.mark.parametrize("key", ["coll", "coll_sn", "coll_msg_size_bytes", "coll_exec_time_us"])
+@pytest.mark.parametrize("key", ["coll", "coll_sn"])
 @pytest.mark.parametrize("value", [None, True, -1, "x y", [], {}, 10**30, float("nan")])
 def test_odd_values(key: str, value: object) -> None:
     ranks = read_inspector([line(sn=3), line(rank=7, **{key: value}), b"\n"], "f.log")
