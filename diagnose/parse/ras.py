@@ -66,7 +66,6 @@ __all__ = [
 MAX_BYTES = 64 << 20
 MIN_SECONDS = 5
 _MAX_CALLS = 8
-_KINDS = ("INCOMPLETE", "ERROR", "MISMATCH")
 _OPS = {
     "AllGather": "all_gather",
     "AllReduce": "all_reduce",
@@ -101,7 +100,6 @@ class RasReport:
     or nothing to compare. `found`: what all that was made of, for a comparison with other files.
     """
 
-    nccl_version: str = ""
     timestamp: str | None = None
     json: bool = False
     snapshots: int = 0
@@ -150,16 +148,13 @@ def report_of(found: Found, name: str, as_json: bool) -> RasReport:
     kept = Found(
         deque([before, last] if before else [last]), found.dead, found.events, found.errors
     )
-    report = RasReport(
-        last.version, last.stamp, as_json, len(found.snapshots), notes=notes, found=kept
-    )
+    report = RasReport(last.stamp, as_json, len(found.snapshots), notes=notes, found=kept)
     notes += last.notes
     if last.cut:
         notes.append("the report is cut off: its last ranks are missing")
     moves = []
     for comm in last.comms.values():
-        errors = ",".join(kind for kind in _KINDS if kind in comm.errors) or "OK"
-        report.communicators.append(RasComm(comm.hash, comm.size, comm.status, errors))
+        report.communicators.append(RasComm(comm.hash, comm.size))
         ranks, moved = _ranks(comm, before.comms.get(comm.hash) if before else None, name, notes)
         _of_the_job(ranks, comm, last)
         report.ranks += ranks

@@ -40,15 +40,10 @@ class RasProcess:
 
 @dataclass(frozen=True, slots=True)
 class RasComm:
-    """A communicator as summed up: `hash` as 0x…, "" where text leaves out a healthy one.
-
-    `errors` as RAS writes them: OK, or INCOMPLETE, ERROR and MISMATCH joined by commas.
-    """
+    """A communicator as summed up: `hash` as 0x…, "" where text leaves out a healthy one."""
 
     hash: str
     size: int | None
-    status: str
-    errors: str
 
 
 @dataclass(slots=True)
@@ -82,8 +77,6 @@ class Comm:
     hash: str
     size: int | None
     line: int
-    status: str = ""
-    errors: set[str] = field(default_factory=set)
     ranks: dict[int, Rank] = field(default_factory=dict)
     ops: list[Op] = field(default_factory=list)
     missing: list[tuple[int, str]] = field(default_factory=list)
@@ -99,7 +92,6 @@ class Snapshot:
     """
 
     line: int
-    version: str = ""
     stamp: str | None = None
     comms: dict[str, Comm] = field(default_factory=dict)
     healthy: list[RasComm] = field(default_factory=list)
@@ -137,7 +129,7 @@ def hash_name(hexadecimal: str) -> str:
 
 # --- text -----------------------------------------------------------------------------------------
 
-BEGIN = re.compile(r"^NCCL version (\S{1,40}) compiled with ", re.MULTILINE)
+BEGIN = re.compile(r"^NCCL version \S{1,40} compiled with ", re.MULTILINE)
 ISO = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)")
 CTIME = re.compile(
     r"\b([A-Z][a-z]{2}) +(\d{1,2}) (\d\d:\d\d:\d\d)(?: ([AP]M))?(?: [A-Z]{2,5})? (\d{4})\b"
@@ -146,7 +138,7 @@ CTIME = re.compile(
 _ROW = re.compile(
     r"\s*(?P<group>\d{1,6})\s+\d{1,8}\s+(?P<nodes>[\d-]{1,17})\s+[\d-]{1,17}\s+(?P<size>\d{1,9})"
     r"\s+\d{1,9}\s+"
-    r"(?P<status>[A-Z][A-Z,]*)\s+(?P<errors>[A-Z][A-Z,]*)\s*\Z"
+    r"[A-Z][A-Z,]*\s+(?P<errors>[A-Z][A-Z,]*)\s*\Z"
 )
 # Nodes, processes of each and GPUs of each of these; then how many there are of both.
 _SUMMARY = re.compile(r"\s+(\d{1,7})\s+(\d{1,5})\s+(\d{1,3})\s+\d{1,9}\s+\d{1,9}\s*\Z")
@@ -194,7 +186,7 @@ class _Reading:
     """Where in a report the lines are: the communicator, and its operation, that they are about.
 
     `kind` is the heading or the sort of entry, `stamp` the last time read before a report, `sizes`
-    the rank counts and states by group of the table.
+    the rank counts and nodes by group of the table.
     """
 
     found: Found = field(default_factory=Found)
@@ -203,10 +195,10 @@ class _Reading:
     op: Op | None = None
     kind: str = ""
     stamp: str | None = None
-    sizes: dict[str, tuple[int, str, str]] = field(default_factory=dict)
+    sizes: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     def begin(self, match: re.Match[str], number: int) -> None:
-        self.snapshot = Snapshot(number, match[1], self.stamp)
+        self.snapshot = Snapshot(number, self.stamp)
         self.found.snapshots.append(self.snapshot)
         self.comm, self.op, self.kind, self.stamp, self.sizes = None, None, "", None, {}
 
@@ -216,15 +208,14 @@ class _Reading:
 
     def row(self, match: re.Match[str], _: int) -> None:
         size = int(match["size"])
-        self.sizes[match["group"]] = size, match["status"], match["nodes"]
+        self.sizes[match["group"]] = size, match["nodes"]
         if match["errors"] == "OK":
-            self.snapshot.healthy.append(RasComm("", size, match["status"], "OK"))
+            self.snapshot.healthy.append(RasComm("", size))
 
     def entry(self, match: re.Match[str], number: int) -> None:
-        size, status, nodes = self.sizes.get(match["group"], (None, "", ""))
+        size, nodes = self.sizes.get(match["group"], (None, ""))
         key, self.kind, self.op = hash_name(match["hash"]), match["kind"], None
-        self.comm = self.snapshot.comms.setdefault(key, Comm(key, size, number, status))
-        self.comm.errors.add(self.kind)
+        self.comm = self.snapshot.comms.setdefault(key, Comm(key, size, number))
         self.comm.nodes = int(nodes) if nodes.isdecimal() else 0
 
     def summary(self, match: re.Match[str], _: int) -> None:
@@ -453,7 +444,7 @@ def _rank_lines(text: str, start: int, end: int, line: int) -> Iterator[int]:
 
 
 def _snapshot(document: Mapping[str, Any], lines: Iterator[int], line: int) -> Snapshot:
-    snapshot = Snapshot(line, _string(document, "nccl_version"), _string(document, "timestamp"))
+    snapshot = Snapshot(line, _string(document, "timestamp"))
     ras = document.get("ras")
     timeouts = _number(ras, "timeouts_count") if isinstance(ras, dict) else None
     if timeouts:
@@ -462,12 +453,11 @@ def _snapshot(document: Mapping[str, Any], lines: Iterator[int], line: int) -> S
     left = MAX_RANKS
     for communicator in _dicts(document, "communicators"):
         comm = _comm(communicator, snapshot, line)
-        statuses = set()
         for member in _dicts(communicator, "ranks"):
             number, at, left = _number(member, "rank"), next(lines, line), left - 1
             if number is not None and left >= 0:
-                comm.ranks[number] = rank = Rank(at, _peer(member), _counts(member))
-                statuses.add(_status(member, number, rank, comm, snapshot))
+                comm.ranks[number] = Rank(at, _peer(member), _counts(member))
+                _note_codes(member, at, f"rank {number} of {comm.hash}", snapshot)
         for member in _dicts(communicator, "missing_ranks"):
             number, at, left = _number(member, "rank"), next(lines, line), left - 1
             if number is None or left < 0:
@@ -476,13 +466,8 @@ def _snapshot(document: Mapping[str, Any], lines: Iterator[int], line: int) -> S
             dead = flags.get("considered_dead") is True
             gone = dead or flags.get("unresponsive") is True
             rank = comm.ranks[number] = Rank(at, _peer(member), missing=True, gone=gone)
-            comm.errors.add("INCOMPLETE")
             if rank.process is not None:
                 silent[rank.process] = dead or silent.get(rank.process, False)
-        comm.status = ",".join(sorted(statuses))
-        counted = {tuple(sorted(r.counts.items())) for r in comm.ranks.values() if r.counts}
-        if len(statuses) > 1 or len(counted) > 1:
-            comm.errors.add("MISMATCH")
     snapshot.dead = [process for process, dead in silent.items() if dead]
     snapshot.missing = [process for process, dead in silent.items() if not dead]
     if left < 0:
@@ -507,22 +492,13 @@ def _counts(member: Mapping[str, Any]) -> dict[str, int] | None:
     return {op: count for op, count in known.items() if type(count) is int and count >= 0}
 
 
-def _status(
-    member: Mapping[str, Any], number: int, rank: Rank, comm: Comm, snapshot: Snapshot
-) -> str:
-    """The status in the words of the text; notes an error."""
+def _note_codes(member: Mapping[str, Any], line: int, who: str, snapshot: Snapshot) -> None:
+    """Note the error of a rank, if it had one."""
     flags = _flags(member)
     codes = {key: _number(flags, key) or 0 for key in _CODES}
-    if any(code not in (0, 7) for code in codes.values()):
-        comm.errors.add("ERROR")
-        if len(snapshot.errors) < MAX_NOTED:
-            nonzero = ", ".join(f"{key} {code}" for key, code in codes.items() if code)
-            snapshot.errors.append((rank.line, f"rank {number} of {comm.hash}: {nonzero}"))
-    if flags.get("abort_flag") is True:
-        return "ABORT"
-    if flags.get("finalize_called") is True or flags.get("destroy_flag") is True:
-        return "FINALIZE"
-    return "INIT" if codes["init_state"] == 7 else "RUNNING"
+    if any(code not in (0, 7) for code in codes.values()) and len(snapshot.errors) < MAX_NOTED:
+        nonzero = ", ".join(f"{key} {code}" for key, code in codes.items() if code)
+        snapshot.errors.append((line, f"{who}: {nonzero}"))
 
 
 def _peer(member: Mapping[str, Any]) -> RasProcess | None:
