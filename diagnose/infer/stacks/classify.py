@@ -18,14 +18,15 @@ from diagnose.infer.stacks.frame_table import (
     WAITING,
     Rule,
     State,
+    in_kernel,
     is_helper,
     is_library,
     is_torch_or_python,
     names,
     phase,
     read,
+    stuck,
 )
-from diagnose.infer.stacks.stuck import in_kernel, stuck
 from diagnose.lazy import expression
 from diagnose.parse.tracebacks import Frame, Stack
 
