@@ -104,7 +104,7 @@ def written(folder: Path = PREFIXES) -> list[dict[str, Any]]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     keys, groups = _KNOWN.get(folder.name, (KEYS, _GROUPS))
     pieces, rows = {**PIECES}, []
-    for path in _files(folder):
+    for path in files(folder):
         for row in yaml.load(path.read_bytes(), loader) or ():
             found = {key: _filled(row[key], pieces) for key in _EXPRESSIONS if key in row}
             named = {
@@ -157,10 +157,10 @@ def read(folder: Path = PREFIXES) -> Table:
 def kept(folder: Path = PREFIXES) -> Table | None:
     """The same from the table; None where that is another one's, or not there."""
     try:
-        checksum, *found = json.loads(folder.with_suffix(".json").read_bytes())
+        stated, *found = json.loads(folder.with_suffix(".json").read_bytes())
     except (OSError, ValueError):
         return None
-    current = not _IN_A_CHECKOUT or checksum == _checksum(folder)
+    current = not _IN_A_CHECKOUT or stated == checksum(folder)
     return Table(*found) if current else None
 
 
@@ -192,13 +192,15 @@ def _made(folder: Path) -> Table:
     return Table(rows, "" if folder.name in _KNOWN else _tags(found), glued)
 
 
-def _files(folder: Path) -> list[Path]:
+def files(folder: Path) -> list[Path]:
+    """The files of a folder of rows, in order."""
     return sorted(folder.glob("*.yaml"))
 
 
-def _checksum(folder: Path) -> int:
+def checksum(folder: Path) -> int:
+    """What tells whether a table is that of these files."""
     found = 0
-    for path in _files(folder):
+    for path in files(folder):
         found = zlib.crc32(path.read_bytes(), zlib.crc32(path.name.encode(), found))
     return found
 
@@ -207,7 +209,7 @@ if __name__ == "__main__":
     for each in (PREFIXES, STACKS, FRAMES):
         made, tags, glued = _made(each)
         lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in made)
-        text = f"[{_checksum(each)}, [\n{lines}\n],\n{json.dumps(tags)},\n{json.dumps(glued)}]\n"
+        text = f"[{checksum(each)}, [\n{lines}\n],\n{json.dumps(tags)},\n{json.dumps(glued)}]\n"
         each.with_suffix(".json").write_text(text, encoding="utf-8")
         if each == PREFIXES:  # for what masks, also on nodes, where only these files are
             (FOLDER / "secrets" / "tags.json").write_text(json.dumps(tags) + "\n", encoding="utf-8")

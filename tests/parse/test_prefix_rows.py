@@ -64,7 +64,7 @@ def test_the_table_is_that_of_the_files() -> None:
 
 
 def test_an_installed_package_looks_at_no_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table, "_checksum", lambda folder: -1)
+    monkeypatch.setattr(table, "checksum", lambda folder: -1)
     assert table.kept() is None
     monkeypatch.setattr(table, "_IN_A_CHECKOUT", False)
     assert table.kept() is not None
