@@ -105,7 +105,7 @@ class Job:
 
     @cached_property
     def timeline(self) -> pd.DataFrame:
-        """The events as a DataFrame; see `diagnose.timeline.columns` for its columns."""
+        """The events as a DataFrame; see `diagnose.timeline.frame` for its columns."""
         from diagnose.timeline.frame import frame_of  # noqa: PLC0415
 
         return frame_of(self.events)
@@ -114,7 +114,7 @@ class Job:
     def progress(self) -> pd.DataFrame:
         """One row per step and author: the logs are read anew, for `timeline` has samples of them.
 
-        See `diagnose.timeline.columns` for its columns.
+        See `diagnose.timeline.frame` for its columns.
         """
         from diagnose.match.compile import compile_matcher  # noqa: PLC0415
         from diagnose.timeline.frame import progress_table  # noqa: PLC0415
@@ -142,7 +142,7 @@ class Job:
 
     @cached_property
     def ranks(self) -> pd.DataFrame:
-        """One row per rank seen; see `diagnose.timeline.columns` for its columns."""
+        """One row per rank seen; see `diagnose.timeline.frame` for its columns."""
         from diagnose.timeline.frame import rank_table  # noqa: PLC0415
 
         return rank_table(self.timeline)

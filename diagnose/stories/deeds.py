@@ -14,9 +14,8 @@ from diagnose.stories.habits import Kind, habits, kind_of
 from diagnose.stories.order import Latest, after
 from diagnose.stories.work import Works, moved
 from diagnose.timeline.author import Author, author_of
-from diagnose.timeline.ends import endings, exit_failed
+from diagnose.timeline.ends import Raised, endings, exit_failed, tracebacks
 from diagnose.timeline.event import Event, Timeline
-from diagnose.timeline.raised import Raised, tracebacks
 
 Found = TypeVar("Found")
 

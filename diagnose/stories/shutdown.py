@@ -21,9 +21,8 @@ from diagnose.catalog.entries import is_word
 from diagnose.catalog.schema import CauseClass
 from diagnose.parse.tracebacks import TRACEBACK
 from diagnose.stories.sifting import Fate, Sifted
-from diagnose.timeline.ends import exit_failed
+from diagnose.timeline.ends import exit_failed, tracebacks
 from diagnose.timeline.event import Event, Timeline
-from diagnose.timeline.raised import tracebacks
 
 _BLOCK_LINES = 60  # of a traceback below "Exception ignored in", or below an exception of nobody's
 _ENDS_BLOCK = ("ignored", "teardown", "exit")

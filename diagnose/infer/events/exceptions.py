@@ -15,8 +15,8 @@ from diagnose.parse.tracebacks import (
     library_path,
     raised_in,
 )
+from diagnose.timeline.ends import Raised
 from diagnose.timeline.event import Event
-from diagnose.timeline.raised import Raised
 
 if TYPE_CHECKING:
     from diagnose.job.model import Job

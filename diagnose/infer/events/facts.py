@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from diagnose.catalog.schema import Signature
-from diagnose.timeline.captures import RANK_LIMIT, highest_rank
+from diagnose.timeline.captures import RANK_LIMIT, highest_rank, stated_facts
 from diagnose.timeline.event import Timeline
-from diagnose.timeline.facts import stated_facts
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from operator import attrgetter
 
 from diagnose.catalog.entries import entry_of
 from diagnose.catalog.schema import Catalog, CauseClass, CulpritOf, Signature
-from diagnose.infer.events import kills
 from diagnose.infer.events.exceptions import fullest, in_words
 from diagnose.infer.events.unexplained import unexplained
 from diagnose.infer.rules.base import Context, Hypothesis
@@ -17,8 +16,8 @@ from diagnose.infer.rules.blamed import culprits_of
 from diagnose.infer.tiers import Tier, stated
 from diagnose.stories.order import after
 from diagnose.text.ranks import ranks_phrase
+from diagnose.timeline.ends import Raised, killed_by_launcher
 from diagnose.timeline.event import Event, Fields, Timeline
-from diagnose.timeline.raised import Raised
 
 _Process = tuple[str, str | None, int | None, int | None]
 # Clocks of two hosts are not trusted to agree better than this.
@@ -47,7 +46,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     first_effect = next(iter(timeline.signalling("timeout", "teardown")), None)
     trouble = cache(lambda: unexplained(context.stories).counted)  # few jobs need it
     causes: dict[str | None, list[Event]] = defaultdict(list)
-    stopped = kills.by_launcher(timeline)
+    stopped = killed_by_launcher(timeline)
     for event in timeline.role("cause"):
         waited = event.signal == "waiting" and context.stories.passed(event)
         shown = event.index in context.stories.deeds.raised.code
