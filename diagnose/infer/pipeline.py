@@ -21,18 +21,17 @@ from diagnose.infer.decide import fusion, ranking, silent, verdict
 from diagnose.infer.decide.culprits import name_culprits
 from diagnose.infer.decide.fusion import Dropped
 from diagnose.infer.decide.placement import put_on_nodes
-from diagnose.infer.events.attempts import earlier_attempts, last_attempt
-from diagnose.infer.events.facts import Facts, gather
+from diagnose.infer.events.facts import Facts, earlier_attempts, gather, last_attempt
 from diagnose.infer.events.failures import failures
 from diagnose.infer.events.onset import (
     Start,
     before_end,
+    find_activity,
     find_onset,
     last_written,
     pending_since,
     silent_since,
 )
-from diagnose.infer.events.phases import find_activity
 from diagnose.infer.judge.lines import stalls
 from diagnose.infer.judge.verdict import Verdict as Stopped
 from diagnose.infer.quiet import quiet
@@ -45,9 +44,9 @@ from diagnose.infer.tiers import Tier
 from diagnose.infer.why.decision import confidence_reasons, culprit_reasons, verdict_reasons
 from diagnose.infer.why.events import attempt_reasons, event_reasons
 from diagnose.infer.why.hypotheses import disbelieved_reason, proposal_reasons, rival_reasons
-from diagnose.stories.fold import Stories
-from diagnose.stories.rhythm import progress_of
 from diagnose.stories.silence import Silence, find_silence
+from diagnose.stories.story import Stories
+from diagnose.stories.work import progress_of
 from diagnose.text.times import iso
 from diagnose.timeline.event import Event
 

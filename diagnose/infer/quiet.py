@@ -22,19 +22,17 @@ from diagnose.diagnosis import (
 from diagnose.infer.advise import capture, narrative, remedies
 from diagnose.infer.decide import silent, verdict
 from diagnose.infer.decide.culprits import WROTE_NOTHING_MORE
-from diagnose.infer.events.attempts import earlier_attempts
-from diagnose.infer.events.facts import Facts
-from diagnose.infer.events.failures import closed, done, not_ended, shut_down, went_on
-from diagnose.infer.events.phases import last_phase
-from diagnose.infer.events.unexplained import unexplained
+from diagnose.infer.events.facts import Facts, earlier_attempts
+from diagnose.infer.events.failures import closed, done, not_ended, shut_down, unexplained, went_on
+from diagnose.infer.events.onset import last_phase
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.learned import suggested, unknown_lines
 from diagnose.infer.tiers import Tier
 from diagnose.infer.why.decision import author_reasons, quiet_reasons
 from diagnose.infer.why.events import event_reasons
 from diagnose.infer.why.hypotheses import proposal_reasons
-from diagnose.stories.lone import fell_silent_with
-from diagnose.stories.rhythm import progress_of
+from diagnose.stories.silence import fell_silent_with
+from diagnose.stories.work import progress_of
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.event import Event, Timeline
 

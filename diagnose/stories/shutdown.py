@@ -20,7 +20,7 @@ from typing import Any
 from diagnose.catalog.entries import is_word
 from diagnose.catalog.schema import CauseClass
 from diagnose.parse.tracebacks import TRACEBACK
-from diagnose.stories.sifting import Fate, Sifted
+from diagnose.stories.passing import Fate, Sifted
 from diagnose.timeline.ends import exit_failed, tracebacks
 from diagnose.timeline.event import Event, Timeline
 

@@ -17,7 +17,7 @@ from diagnose.diagnosis import (
     RootCause,
 )
 from diagnose.infer.events.exceptions import fullest, in_words, reread, with_code
-from diagnose.infer.events.phases import Activity
+from diagnose.infer.events.onset import Activity
 from diagnose.infer.judge.verdict import Verdict
 from diagnose.infer.rules import signatures
 from diagnose.infer.rules.base import Context, Hypothesis, Lost

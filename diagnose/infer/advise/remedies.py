@@ -9,7 +9,7 @@ from diagnose.catalog.runs import fill, placeholders_in
 from diagnose.catalog.schema import Catalog, Held, Remedy, Run, Setting
 from diagnose.diagnosis import Answer, PythonException, RemedyStep, RestartAdvice
 from diagnose.infer.events.facts import Facts
-from diagnose.infer.events.phases import Activity
+from diagnose.infer.events.onset import Activity
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.lazy import expression
 from diagnose.text.ranks import plural, ranks_phrase

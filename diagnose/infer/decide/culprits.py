@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 from diagnose.catalog.schema import CauseClass
 from diagnose.infer.rules.base import Hypothesis, explains, most
-from diagnose.stories.fold import Stories, only_lost_peers
-from diagnose.stories.lone import fell_silent_with
-from diagnose.stories.story import State, Story
+from diagnose.stories.silence import fell_silent_with
+from diagnose.stories.story import State, Stories, Story, only_lost_peers
 from diagnose.timeline.author import Author
 from diagnose.timeline.captures import captured_ranks
 from diagnose.timeline.event import Timeline

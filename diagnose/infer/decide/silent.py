@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from diagnose.infer.events.failures import went_on
-from diagnose.infer.events.phases import find_activity
+from diagnose.infer.events.onset import find_activity
 from diagnose.infer.rules import known_issues, plugged
 from diagnose.infer.rules.base import Context
 from diagnose.infer.tiers import Tier
-from diagnose.stories.lone import own_way
+from diagnose.stories.silence import own_way
 
 
 def hang_shown_by(context: Context) -> str | None:

@@ -8,8 +8,7 @@ from diagnose.catalog.schema import Catalog
 from diagnose.diagnosis import Collective, JobFacts, Verdict
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.failures import reported_hang
-from diagnose.infer.events.onset import Start
-from diagnose.infer.events.phases import last_phase
+from diagnose.infer.events.onset import Start, last_phase
 from diagnose.infer.judge.verdict import DIFFER
 from diagnose.infer.judge.verdict import Verdict as Stopped
 from diagnose.infer.rules.base import Context, Hypothesis

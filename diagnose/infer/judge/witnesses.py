@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
-from diagnose.infer.events.tracebacks import last_tracebacks
+from diagnose.infer.events.exceptions import last_tracebacks
 from diagnose.infer.judge.ops import Op, is_p2p
 from diagnose.timeline.captures import integer
 from diagnose.timeline.event import Event, Timeline

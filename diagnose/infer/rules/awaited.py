@@ -10,7 +10,7 @@ from typing import Literal
 
 from diagnose.catalog.schema import Catalog
 from diagnose.catalog.vocabulary import UNKNOWN
-from diagnose.infer.events.phases import BUSY, MAIN_ONLY, Activity, doing
+from diagnose.infer.events.onset import BUSY, MAIN_ONLY, Activity, doing
 from diagnose.infer.judge.verdict import Kind, Verdict
 from diagnose.infer.rules.base import Context, Hypothesis, inferred
 from diagnose.infer.tiers import Tier

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Literal
 from diagnose.catalog.schema import Catalog, Remedy
 from diagnose.diagnosis import Answer, CulpritKind
 from diagnose.infer.events.facts import Facts
-from diagnose.infer.events.phases import Activity
+from diagnose.infer.events.onset import Activity
 from diagnose.infer.judge.verdict import Verdict
 from diagnose.infer.tiers import Tier
-from diagnose.stories.fold import Stories
 from diagnose.stories.silence import Silence
+from diagnose.stories.story import Stories
 from diagnose.timeline.event import Event, Timeline
 
 if TYPE_CHECKING:

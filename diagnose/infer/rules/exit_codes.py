@@ -11,7 +11,7 @@ from diagnose.infer.judge.by_lines import authors
 from diagnose.infer.rules.base import Context, Hypothesis, inferred
 from diagnose.infer.rules.signatures import who
 from diagnose.infer.tiers import Tier
-from diagnose.stories.fold import lost_peer
+from diagnose.stories.story import lost_peer
 from diagnose.timeline.ends import exit_code, exits_named, killed_by_launcher
 from diagnose.timeline.event import Event, Timeline
 from diagnose.timeline.learned import Learned

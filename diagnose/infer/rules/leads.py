@@ -11,7 +11,7 @@ from dataclasses import replace
 from diagnose.infer.rules.base import Context, Hypothesis, inferred
 from diagnose.infer.rules.learned import suggested, unknown_lines
 from diagnose.infer.tiers import Tier
-from diagnose.stories.fold import only_lost_peers
+from diagnose.stories.story import only_lost_peers
 
 _BUSY = "Nothing says what went wrong; the log ends amid this work, which was not finished."
 

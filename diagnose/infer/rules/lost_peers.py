@@ -9,7 +9,7 @@ from diagnose.infer.judge.arrivals import listed_gone
 from diagnose.infer.rules.base import Context
 from diagnose.infer.rules.seen import Seen
 from diagnose.infer.tiers import Tier
-from diagnose.stories.fold import only_lost_peers
+from diagnose.stories.story import only_lost_peers
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.captures import captured_ranks
 from diagnose.timeline.event import Event

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from diagnose.catalog.schema import Catalog
 from diagnose.infer.events.failures import unfinished_gathering
-from diagnose.infer.events.phases import MAIN_ONLY, Activity, doing
+from diagnose.infer.events.onset import MAIN_ONLY, Activity, doing
 from diagnose.infer.rules.base import Context, Hypothesis, inferred, most
 from diagnose.infer.tiers import Tier
 from diagnose.text.ranks import fold_ranks

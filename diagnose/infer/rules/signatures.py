@@ -10,11 +10,11 @@ from operator import attrgetter
 from diagnose.catalog.entries import entry_of
 from diagnose.catalog.schema import Catalog, CauseClass, CulpritOf, Signature
 from diagnose.infer.events.exceptions import fullest, in_words
-from diagnose.infer.events.unexplained import unexplained
+from diagnose.infer.events.failures import unexplained
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.blamed import culprits_of
 from diagnose.infer.tiers import Tier, stated
-from diagnose.stories.order import after
+from diagnose.stories.deeds import after
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.ends import Raised, killed_by_launcher
 from diagnose.timeline.event import Event, Fields, Timeline

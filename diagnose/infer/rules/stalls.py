@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from diagnose.catalog.schema import Catalog
 from diagnose.diagnosis import CulpritKind
-from diagnose.infer.events.phases import MAIN_ONLY, doing
+from diagnose.infer.events.onset import MAIN_ONLY, doing
 from diagnose.infer.judge.verdict import DIFFER, Kind, Verdict
 from diagnose.infer.rules.awaited import Finding, at_work, early_barrier, shown, uneven
 from diagnose.infer.rules.base import Context, Hypothesis

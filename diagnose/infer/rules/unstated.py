@@ -11,12 +11,12 @@ from functools import partial
 from typing import NamedTuple
 
 from diagnose.diagnosis import CulpritKind
-from diagnose.infer.events.phases import doing
+from diagnose.infer.events.onset import doing
 from diagnose.infer.rules import lost_peers
 from diagnose.infer.rules.base import Basis, Context, Hypothesis, Rule, explains, inferred
 from diagnose.infer.rules.seen import Seen
 from diagnose.infer.tiers import Tier
-from diagnose.stories.lone import own_way
+from diagnose.stories.silence import own_way
 from diagnose.text.ranks import ranks_phrase
 
 # NCCL's own connections take seconds; frameworks set minutes.

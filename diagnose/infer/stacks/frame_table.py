@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from diagnose.diagnosis import CulpritKind
-from diagnose.infer.events.tracebacks import OP_OF_CALL
+from diagnose.infer.events.exceptions import OP_OF_CALL
 
 State = Literal[
     "collective_wait", "cuda_sync", "comm_init", "store_get", "data_loading", "file_read",

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from diagnose.catalog.schema import Catalog
-from diagnose.infer.events.tracebacks import Printed, last_printed
+from diagnose.infer.events.exceptions import Printed, last_printed
 from diagnose.infer.stacks.classify import Place, places, unranked
 from diagnose.infer.stacks.groups import PlaceClass, fold
 from diagnose.lazy import expression

@@ -17,8 +17,7 @@ from diagnose.infer.decide.verdict import (
     verdict_of,
 )
 from diagnose.infer.events.facts import Facts
-from diagnose.infer.events.onset import Start
-from diagnose.infer.events.phases import Activity
+from diagnose.infer.events.onset import Activity, Start
 from diagnose.infer.judge.lines import stalls
 from diagnose.infer.judge.verdict import Verdict
 from diagnose.infer.rules.base import Hypothesis

@@ -7,7 +7,7 @@ import pytest
 
 from diagnose.catalog.schema import Condition, KnownIssue, Remedy
 from diagnose.infer.events.facts import Facts
-from diagnose.infer.events.phases import Activity
+from diagnose.infer.events.onset import Activity
 from diagnose.infer.judge.lines import stalls
 from diagnose.infer.judge.verdict import Verdict
 from diagnose.infer.rules.base import Hypothesis
