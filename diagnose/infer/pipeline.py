@@ -16,11 +16,12 @@ from diagnose.diagnosis import (
     Verdict,
     WaitGraph,
 )
-from diagnose.infer.advise import capture, narrative, remedies
-from diagnose.infer.decide import fusion, ranking, silent, verdict
-from diagnose.infer.decide.culprits import name_culprits
-from diagnose.infer.decide.fusion import Dropped
-from diagnose.infer.decide.placement import put_on_nodes
+from diagnose.infer.advise import narrative, remedies
+from diagnose.infer.advise.remedies import capture_next
+from diagnose.infer.decide import ranking, verdict
+from diagnose.infer.decide.culprits import name_culprits, put_on_nodes
+from diagnose.infer.decide.ranking import Dropped
+from diagnose.infer.decide.verdict import hang_shown_by
 from diagnose.infer.events.facts import Facts, earlier_attempts, gather, last_attempt
 from diagnose.infer.events.failures import failures
 from diagnose.infer.events.onset import (
@@ -36,14 +37,17 @@ from diagnose.infer.judge.lines import stalls
 from diagnose.infer.judge.verdict import Verdict as Stopped
 from diagnose.infer.quiet import quiet
 from diagnose.infer.rules import INFERRED, KNOWN, STATED, proposals
-from diagnose.infer.rules.base import Context, Hypothesis
-from diagnose.infer.rules.imported import with_import
-from diagnose.infer.rules.leads import leads_of
-from diagnose.infer.rules.learned import with_kind
-from diagnose.infer.tiers import Tier
-from diagnose.infer.why.decision import confidence_reasons, culprit_reasons, verdict_reasons
+from diagnose.infer.rules.base import Context, Hypothesis, Tier
+from diagnose.infer.rules.learned import leads_of, with_import, with_kind
+from diagnose.infer.why.decision import (
+    confidence_reasons,
+    culprit_reasons,
+    disbelieved_reason,
+    proposal_reasons,
+    rival_reasons,
+    verdict_reasons,
+)
 from diagnose.infer.why.events import attempt_reasons, event_reasons
-from diagnose.infer.why.hypotheses import disbelieved_reason, proposal_reasons, rival_reasons
 from diagnose.stories.silence import Silence, find_silence
 from diagnose.stories.story import Stories
 from diagnose.stories.work import progress_of
@@ -86,8 +90,10 @@ def _diagnose(job: Job) -> Diagnosis:
     context = replace(context, stalls=stalls(timeline, facts.world_size))
     about = verdict.job_facts(facts, attempt.attempts)
     judged = _judged(job, context)
-    stopped = fusion.believed(judged, context, passing=job.documents.passing, halted=context.halted)
-    hang = None if context.failing or stopped is not None else silent.hang_shown_by(context)
+    stopped = ranking.believed(
+        judged, context, passing=job.documents.passing, halted=context.halted
+    )
+    hang = None if context.failing or stopped is not None else hang_shown_by(context)
     if not context.failing and stopped is None and hang is None:
         result = quiet(context, about, job)
     else:
@@ -131,7 +137,7 @@ def _failure(
     asked = ranking.conditions(ranked, known=decided[0] != "unknown")
     level = ranking.confidence(asked)
     result = _result(ranked, decided[0], level, context, start, job, about, notes)
-    disbelieved = fusion.disbelieved(judged, context) if judged else None
+    disbelieved = ranking.disbelieved(judged, context) if judged else None
     reasons = [
         *verdict_reasons(ranked[0], decided, result.evidence, timeline, hang),
         *culprit_reasons(ranked, naming, context),
@@ -160,7 +166,7 @@ class _Weighed(NamedTuple):
 def _weighed(context: Context, job: Job) -> tuple[Context, _Weighed]:
     """What the rules propose, against each other; and the context with what is proposed."""
     stated, inferred = context.proposed, [*proposals(INFERRED, context)]
-    follows, dropped = fusion.fused(inferred, context)
+    follows, dropped = ranking.fused(inferred, context)
     context = replace(context, proposed=[*stated, *follows])
     known = [*proposals(KNOWN, context)]
     hypotheses = [*context.proposed, *known]
@@ -212,7 +218,7 @@ def _result(
             *steps,
         ],
         restart=remedies.restart(winner, job.catalog),
-        missing_evidence=capture.capture_next(
+        missing_evidence=capture_next(
             winner,
             level,
             job.catalog,
@@ -234,7 +240,7 @@ def _with_places(context: Context, job: Job) -> Context:
     """The context with where processes are, by documents and by what they printed themselves."""
     if not context.timeline.kind("frame"):
         return replace(context, stacks=job.places, lone=job.lone_stacks)
-    from diagnose.infer.stacks.printed import with_printed  # noqa: PLC0415  few jobs have stacks
+    from diagnose.infer.stacks.processes import with_printed  # noqa: PLC0415  few jobs have stacks
 
     classes, lone = with_printed(job.places, job.lone_stacks, context.timeline, context.catalog)
     return replace(context, stacks=classes, lone=lone)
@@ -249,7 +255,7 @@ def _undumped(by_dumps: Stopped | None) -> list[int] | None:
 
 def _judged(job: Job, context: Context) -> Stopped | None:
     """Who is waited for by dumps and counters, with what lines tell beside them."""
-    if job.collectives is None or not fusion.worth_analysis(context):
+    if job.collectives is None or not ranking.worth_analysis(context):
         return None
     from diagnose.infer.collectives.analyze import judge  # noqa: PLC0415  few jobs have dumps
     from diagnose.infer.collectives.beside import lines_beside  # noqa: PLC0415

@@ -19,18 +19,17 @@ from diagnose.diagnosis import (
     RootCause,
     Verdict,
 )
-from diagnose.infer.advise import capture, narrative, remedies
-from diagnose.infer.decide import silent, verdict
+from diagnose.infer.advise import narrative, remedies
+from diagnose.infer.advise.remedies import capture_next
+from diagnose.infer.decide import verdict
 from diagnose.infer.decide.culprits import WROTE_NOTHING_MORE
 from diagnose.infer.events.facts import Facts, earlier_attempts
 from diagnose.infer.events.failures import closed, done, not_ended, shut_down, unexplained, went_on
 from diagnose.infer.events.onset import last_phase
-from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.rules.base import Context, Hypothesis, Tier
 from diagnose.infer.rules.learned import suggested, unknown_lines
-from diagnose.infer.tiers import Tier
-from diagnose.infer.why.decision import author_reasons, quiet_reasons
+from diagnose.infer.why.decision import author_reasons, proposal_reasons, quiet_reasons
 from diagnose.infer.why.events import event_reasons
-from diagnose.infer.why.hypotheses import proposal_reasons
 from diagnose.stories.silence import fell_silent_with
 from diagnose.stories.work import progress_of
 from diagnose.text.ranks import ranks_phrase
@@ -147,24 +146,24 @@ def _calm(context: Context) -> str:
         return "done"
     if closed(context.timeline):
         return "closed"
-    return "seen_at_work" if silent.seen_at_work(context) else "at_work_at_end"
+    return "seen_at_work" if verdict.seen_at_work(context) else "at_work_at_end"
 
 
 def _doubt(context: Context, trouble: Sequence[Event], job: Job) -> str | None:
     """The predicate by which the job is not called healthy or running; None where it is."""
     if trouble:
         return "unexplained_error"
-    if _calm(context) in _ENDED and silent.seen_in_its_work(context):
+    if _calm(context) in _ENDED and verdict.seen_in_its_work(context):
         return "seen_in_its_work"
     if not_ended(context.stories, context.world):
         return "others_not_ended"
     if _calm(context) not in _ENDED and shut_down(context.stories):
         return "shut_down"
-    working = verdict.at_work(context) or went_on(context.stories) or silent.seen_at_work(context)
+    working = verdict.at_work(context) or went_on(context.stories) or verdict.seen_at_work(context)
     if not working:
         return "not_at_work"
     if not done(context.stories):
-        if silent.seen_together(context):
+        if verdict.seen_together(context):
             return "one_look"
         if _glanced_at(context, job):
             return "only_glanced"
@@ -177,7 +176,7 @@ def _glanced_at(context: Context, job: Job) -> bool:
     Who asks RAS suspects a hang, and one on the devices looks like work there: the log of a job
     that hangs just ends.
     """
-    if not job.documents.glances or job.documents.halted or silent.seen_at_work(context):
+    if not job.documents.glances or job.documents.halted or verdict.seen_at_work(context):
         return False
     times = [event.time for event in context.timeline.kind("progress") if event.time is not None]
     last = max(times, default=None)
@@ -221,9 +220,7 @@ def _unknown(
             for event in trouble[:_TROUBLE_SHOWN]
         ],
         remedies=remedies.remedies(unknown, catalog, facts, held=held),
-        missing_evidence=capture.capture_next(
-            unknown, "low", catalog, facts, waits=False, held=held
-        ),
+        missing_evidence=capture_next(unknown, "low", catalog, facts, waits=False, held=held),
         reasons=[
             *quiet_reasons("unknown", doubt, text, "low", why),
             *author_reasons(named, trouble, context),

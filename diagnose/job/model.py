@@ -76,7 +76,7 @@ class Job:
             hosts = {source.name: source.host for source in files if source.host}
             rows += table_rows(self.collectives, hosts)
         if self.places:
-            from diagnose.infer.stacks.rows import place_rows  # noqa: PLC0415
+            from diagnose.infer.stacks.groups import place_rows  # noqa: PLC0415
 
             rows += place_rows(self.places)
         shifts = self.clocks.certain() if self.clocks else {}

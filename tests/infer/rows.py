@@ -12,8 +12,7 @@ from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.failures import failures
 from diagnose.infer.events.onset import find_activity
 from diagnose.infer.judge.lines import stalls
-from diagnose.infer.rules.base import Context, Hypothesis, Rule
-from diagnose.infer.tiers import Tier
+from diagnose.infer.rules.base import Context, Hypothesis, Rule, Tier
 from diagnose.stories.story import Stories
 from diagnose.timeline.event import Timeline
 

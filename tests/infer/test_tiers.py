@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from diagnose.catalog.schema import Strength
-from diagnose.infer.tiers import _DECISIVE, _STRONG, _WEAK, Tier, stated
+from diagnose.infer.rules.base import _DECISIVE, _STRONG, _WEAK, Tier, stated
 
 GROUNDS = sorted({*_DECISIVE, *_STRONG, *_WEAK} - {"timely"})
 

@@ -25,9 +25,8 @@ from diagnose.infer.collectives.divergence import Stray, kinds, strays
 from diagnose.infer.collectives.explain import SHOWN, sign
 from diagnose.infer.collectives.mismatch import Streams
 from diagnose.infer.collectives.table import Table
-from diagnose.infer.judge.ops import ROOTED_OPS, plain
 from diagnose.infer.judge.standing import whole_node
-from diagnose.infer.judge.verdict import Kind, Verdict
+from diagnose.infer.judge.verdict import ROOTED_OPS, Kind, Verdict, plain
 from diagnose.infer.judge.wait_graph import Ends, Graph, build, ends_of
 from diagnose.parse.nccl_inits import INIT
 from diagnose.text.ranks import ranks_phrase

@@ -13,15 +13,14 @@ from dataclasses import dataclass, field, replace
 
 from diagnose.infer.collectives.by_table import ByTable
 from diagnose.infer.collectives.table import Table
-from diagnose.infer.judge.ops import Kind, Op, plain
-from diagnose.infer.judge.verdict import Verdict
+from diagnose.infer.judge.verdict import CallKind, Op, Verdict, plain
 from diagnose.infer.judge.witnesses import Frontier, heads_of, witnessed
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.draft import IDLE, PENDING
 from diagnose.timeline.event import Timeline
 
 # By group and number what ranks with a dump call there.
-_Called = Mapping[tuple[str, bool, int], set[Kind]]
+_Called = Mapping[tuple[str, bool, int], set[CallKind]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ def combined(table: Table, lines: Lines, *, alive: bool) -> ByTable:
 
 
 def _called(standing: ByTable) -> _Called:
-    found: dict[tuple[str, bool, int], set[Kind]] = defaultdict(set)
+    found: dict[tuple[str, bool, int], set[CallKind]] = defaultdict(set)
     for op in (op for ops in standing.pending.values() for op in ops if not op.p2p):
         found[op.unit].add((op.op, op.size_in, op.size_out))
     return found
@@ -129,7 +128,7 @@ def _fits(wait: Op, own: Mapping[str, str], called: _Called) -> Iterable[Op]:
             yield op._replace(op=word, text=word)
 
 
-def _agree(wait: Op, kind: Kind) -> bool:
+def _agree(wait: Op, kind: CallKind) -> bool:
     """Whether a line and a dump tell of one call: `ALLREDUCE` is `all_reduce`."""
     printed = (plain(wait.op), wait.size_in, wait.size_out)
     recorded = (plain(kind[0]), *kind[1:])

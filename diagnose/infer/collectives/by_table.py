@@ -10,9 +10,8 @@ import numpy.typing as npt
 
 from diagnose.infer.collectives.frontiers import counted_sends, first_records, most
 from diagnose.infer.collectives.table import Table, shown
-from diagnose.infer.judge.groups import Members
-from diagnose.infer.judge.ops import Kind, Op, gathered_size
-from diagnose.infer.judge.standing import Standing
+from diagnose.infer.judge.standing import Members, Standing
+from diagnose.infer.judge.verdict import CallKind, Op, gathered_size
 from diagnose.parse.flight_recorder import COMPLETED, STARTED, Call, Sizes
 
 
@@ -53,7 +52,7 @@ class ByTable(Standing):
         columns, calls, groups = self.table.columns, self.table.calls, self.table.groups
         everybody = tuple(range(self.table.world))
         listed = {name for name, one in groups.items() if one.listed or one.members == everybody}
-        called: dict[str, list[Kind]] = defaultdict(list)
+        called: dict[str, list[CallKind]] = defaultdict(list)
         if len(listed) < len(groups):
             pairs = np.unique(columns["group"].astype(np.int64) * len(calls) + columns["call"])
             for group, call in (divmod(pair, len(calls)) for pair in pairs.tolist()):
@@ -167,7 +166,7 @@ class ByTable(Standing):
         return self.table.described(op.op or "", group, seq, op.op or "", op.peer)
 
 
-def _kind(call: Call) -> Kind:
+def _kind(call: Call) -> CallKind:
     return call.op, _elements(call.size_in), _elements(call.size_out)
 
 

@@ -14,7 +14,7 @@ from itertools import combinations
 
 from diagnose.infer.collectives.group import Group
 from diagnose.infer.collectives.units import Unit, merged, units_of
-from diagnose.infer.judge.groups import line_through
+from diagnose.infer.judge.standing import line_through
 from diagnose.parse.comm_rank import CommRank
 from diagnose.parse.nccl_inits import INIT
 from diagnose.text.ranks import counted

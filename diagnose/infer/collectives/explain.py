@@ -9,10 +9,8 @@ from dataclasses import replace
 from diagnose.infer.collectives.by_table import ByTable
 from diagnose.infer.collectives.divergence import Stray
 from diagnose.infer.collectives.mismatch import Mismatch
-from diagnose.infer.judge.graph import awaited
-from diagnose.infer.judge.ops import Op, Unit
-from diagnose.infer.judge.verdict import Kind, Role, Sign, Verdict
-from diagnose.infer.judge.wait_graph import Graph
+from diagnose.infer.judge.verdict import Kind, Op, Role, Sign, Unit, Verdict
+from diagnose.infer.judge.wait_graph import Graph, awaited
 from diagnose.text.ranks import plural, ranks_phrase
 
 MAX_EDGES = 4096  # of a verdict

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from diagnose.infer.collectives.alignment import WINDOW, Key, align, majority, run_from
 from diagnose.infer.collectives.table import Table, shown
-from diagnose.infer.judge.ops import majority_of
+from diagnose.infer.judge.verdict import majority_of
 from diagnose.parse.flight_recorder import COMPLETED, Call
 
 if TYPE_CHECKING:

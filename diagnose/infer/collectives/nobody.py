@@ -8,9 +8,8 @@ from dataclasses import replace
 from diagnose.infer.collectives.by_table import ByTable
 from diagnose.infer.collectives.divergence import kinds
 from diagnose.infer.collectives.explain import SHOWN, blamed, members, of_unit, sign, waits
-from diagnose.infer.judge.graph import keystones
 from diagnose.infer.judge.verdict import Verdict
-from diagnose.infer.judge.wait_graph import Graph
+from diagnose.infer.judge.wait_graph import Graph, keystones
 from diagnose.text.ranks import ranks_phrase
 
 _LATE_NS = 60 * 10**9

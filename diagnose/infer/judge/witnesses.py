@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 from diagnose.infer.events.exceptions import last_tracebacks
-from diagnose.infer.judge.ops import Op, is_p2p
+from diagnose.infer.judge.verdict import Op, is_p2p
 from diagnose.timeline.captures import integer
 from diagnose.timeline.event import Event, Timeline
 from diagnose.timeline.learned import Learned

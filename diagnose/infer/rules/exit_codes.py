@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from diagnose.infer.judge.by_lines import authors
-from diagnose.infer.rules.base import Context, Hypothesis, inferred
+from diagnose.infer.rules.base import Context, Hypothesis, Tier, inferred
 from diagnose.infer.rules.signatures import who
-from diagnose.infer.tiers import Tier
 from diagnose.stories.story import lost_peer
 from diagnose.timeline.ends import exit_code, exits_named, killed_by_launcher
 from diagnose.timeline.event import Event, Timeline

@@ -14,9 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from diagnose.diagnosis import CulpritKind, Evidence
-from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.rules.base import Context, Hypothesis, Tier
 from diagnose.infer.stacks.groups import PlaceClass
-from diagnose.infer.tiers import Tier
 from diagnose.parse.node_signs import Kind, Sign
 
 # Why its node is blamed; the class is the one that lists the sign in `shown_by`.

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from diagnose.infer.events.exceptions import OP_OF_CALL
 from diagnose.infer.stacks.frame_table import CALL, CONTEXT, WAITING, Rule, State
 from diagnose.infer.stacks.rules import (
+    in_kernel,
     is_backward,
     is_helper,
     is_library,
@@ -21,8 +22,8 @@ from diagnose.infer.stacks.rules import (
     names,
     phase,
     read,
+    stuck,
 )
-from diagnose.infer.stacks.stuck import in_kernel, stuck
 from diagnose.lazy import expression
 from diagnose.parse.stacks import Frame, Stack
 

@@ -20,8 +20,7 @@ from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.onset import Activity, Start
 from diagnose.infer.judge.lines import stalls
 from diagnose.infer.judge.verdict import Verdict
-from diagnose.infer.rules.base import Hypothesis
-from diagnose.infer.tiers import Tier
+from diagnose.infer.rules.base import Hypothesis, Tier
 
 from ..rows import Row, catalog, context, marker, matched, signature, step, wait
 

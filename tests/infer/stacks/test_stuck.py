@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diagnose.infer.stacks.stuck import in_kernel, stuck
+from diagnose.infer.stacks.rules import in_kernel, stuck
 from diagnose.parse.stacks import Frame
 
 LOCK = ["__lll_lock_wait@lowlevellock.c", "__GI___pthread_mutex_lock@pthread_mutex_lock.c"]
