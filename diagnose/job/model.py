@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from diagnose.checkpoint.model import Inspection
     from diagnose.infer.collectives.clock_fit import ClockFit
-    from diagnose.infer.collectives.group import Group
-    from diagnose.infer.collectives.table import Table
+    from diagnose.infer.collectives.table import Group, Table
     from diagnose.infer.stacks.classify import Place
     from diagnose.infer.stacks.groups import PlaceClass
     from diagnose.parse.comm_rank import CommRank
@@ -69,7 +68,7 @@ class Job:
         """Everything that lines and documents tell, in time order."""
         rows = []
         if self.collectives:
-            from diagnose.infer.collectives.rows import table_rows  # noqa: PLC0415
+            from diagnose.infer.collectives.by_table import table_rows  # noqa: PLC0415
 
             # RAS reports of all ranks, whichever node it is asked on.
             files = [source for source in self.sources if source.kind != "ras"]

@@ -18,7 +18,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from diagnose.infer.collectives import explain as telling
-from diagnose.infer.collectives import nobody
 from diagnose.infer.collectives.beside import NO_LINES, Lines, combined, compared, settled
 from diagnose.infer.collectives.by_table import ByTable
 from diagnose.infer.collectives.divergence import Stray, kinds, strays
@@ -80,21 +79,21 @@ def _blame(standing: ByTable, streams: Streams, graph: Graph, lone: list[Stray])
     if alone is not None:
         return alone
     for rank in () if ends.idle else ends.device:
-        pair = nobody.sides_that_differ(standing, rank)
+        pair = telling.sides_that_differ(standing, rank)
         if pair:
-            return nobody.miscounted(standing, graph, pair)
+            return telling.miscounted(standing, graph, pair)
     if ends.idle or ends.device:
         return _stuck(standing, graph, ends)
     if ends.cycles:
         odd = _among(lone, [rank for part in ends.cycles for rank in part])
         if odd:
             return telling.astray(standing, graph, odd)
-        return nobody.circle(standing, graph, ends.cycles)
+        return telling.circle(standing, graph, ends.cycles)
     if ends.lost:
         return _without_dump(standing, streams, graph, ends.lost)
     if ends.elsewhere:
-        return nobody.elsewhere(standing, graph, ends.elsewhere)
-    return nobody.network(standing, graph, ends.waiting)
+        return telling.elsewhere(standing, graph, ends.elsewhere)
+    return telling.network(standing, graph, ends.waiting)
 
 
 def _stuck(standing: ByTable, graph: Graph, ends: Ends) -> Verdict:

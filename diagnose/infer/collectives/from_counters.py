@@ -18,8 +18,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from diagnose.infer.collectives.communicators import Communicator, members, mostly_known
-from diagnose.infer.collectives.compared import compared
+from diagnose.infer.collectives.communicators import Communicator, compared, members, mostly_known
 from diagnose.infer.collectives.mismatch import comparable
 from diagnose.parse.comm_rank import CollCall, CommRank
 from diagnose.parse.flight_recorder import COMPLETED, ENQUEUED, Call, Config, Dump

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from diagnose.diagnosis import Axis, Topology
-from diagnose.infer.collectives.group import DEFAULT_GROUP, Group
+from diagnose.infer.collectives.table import DEFAULT_GROUP, Group
 from diagnose.text.ranks import ranks_phrase
 
 Parts = tuple[tuple[int, ...], ...]

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from diagnose.infer.collectives.group import Group
 from diagnose.infer.collectives.parallelism import Axis, Topology, smallest_unit, topology
+from diagnose.infer.collectives.table import Group
 
 Sets = list[list[int]]
 
