@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from diagnose.checkpoint.model import Inspection
     from diagnose.infer.collectives.clock_fit import ClockFit
-    from diagnose.infer.collectives.table import Group, Table
+    from diagnose.infer.collectives.parallelism import Group
+    from diagnose.infer.collectives.table import Table
     from diagnose.infer.stacks.classify import Place
     from diagnose.infer.stacks.groups import PlaceClass
     from diagnose.parse.comm_rank import CommRank

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.infer.collectives.table import Group, Table, shown
+from diagnose.infer.collectives.parallelism import Group
+from diagnose.infer.collectives.table import Table, shown
 from diagnose.infer.judge.standing import Members, Standing
 from diagnose.infer.judge.verdict import CallKind, Op, gathered_size
 from diagnose.parse.flight_recorder import COMPLETED, STARTED, Call, Sizes

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, zip_longest
 
-from diagnose.infer.collectives.table import Group
+from diagnose.infer.collectives.parallelism import Group
 from diagnose.infer.judge.standing import line_through
 from diagnose.parse.comm_rank import CommRank
 from diagnose.parse.nccl_inits import INIT

@@ -16,30 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from diagnose.infer.collectives.parallelism import DEFAULT_GROUP, Group
 from diagnose.parse.flight_recorder import STATES, Call, Dump, Sizes, batched, close_lone_members
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-DEFAULT_GROUP = "default_pg"
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """A process group; `listed` when a dump lists the members (global ranks, in group order)."""
-
-    key: str
-    name: str
-    desc: str
-    members: tuple[int, ...]
-    listed: bool
-
-    @property
-    def label(self) -> str:
-        """What a report prints."""
-        described = self.desc not in ("", "undefined")
-        return f"{self.desc} ({self.key})" if described else f"group {self.key}"
 
 
 _Columns = dict[str, npt.NDArray[Any]]
