@@ -58,6 +58,7 @@ STATED: dict[str, Rule] = {
 # What follows from who was where, by logs, dumps, stacks and checkpoints.
 INFERRED: dict[str, Rule] = {
     "stalls": stalls.propose,
+    "rendezvous": unstated.propose_gathering,
     **unstated.RULES,
     "cut_line": cut_line.propose,
     "stacks": _when(lambda context: context.stacks or context.lone, "diagnose.infer.rules.stacks"),

@@ -157,7 +157,7 @@ def _is_quiet(gone: set[int], complain: set[int], context: Context) -> bool:
 _LISTED = 4096  # ranks of a job whose missing ones are listed
 
 
-def _gathering_rule(context: Context) -> Iterator[Hypothesis]:
+def propose_gathering(context: Context) -> Iterator[Hypothesis]:
     """Hypotheses for an incomplete rendezvous, and for waits on a store without any collective."""
     waits = [wait for stall in context.stalls for wait in stall.waits.values()]
     if all(wait.seq is None for wait in waits):  # whoever waits in a collective has gathered
@@ -436,6 +436,5 @@ PREDICATES: Mapping[str, Predicate] = {
     "left_peers": Predicate(left_peers, Tier.CIRCUMSTANTIAL, "missing", unnamed=Tier.WEAK),
 }
 RULES: Mapping[str, Rule] = {
-    "rendezvous": _gathering_rule,
-    **{name: partial(_propose, name, predicate) for name, predicate in PREDICATES.items()},
+    name: partial(_propose, name, predicate) for name, predicate in PREDICATES.items()
 }

@@ -7,7 +7,7 @@ import pytest
 
 import diagnose
 from diagnose.infer.rules.base import Tier
-from diagnose.infer.rules.unstated import _gatherings as propose
+from diagnose.infer.rules.unstated import propose_gathering as propose
 
 from ..rows import alone, marker, proposed, step
 
