@@ -120,7 +120,7 @@ class Lost(Enum):
 class Hypothesis:
     """One possible root cause.
 
-    `tier` says how far its evidence reaches (see `infer.tiers`), `grounds` what was weighed to give
+    `tier` says how far its evidence reaches (see `Tier`), `grounds` what was weighed to give
     it. Within a tier `vague` evidence is that which others know better, and `support` counts the
     hypotheses of its class that say the same. `rows` are indices of the events that are its
     evidence, the first one its own first sign. `sure` marks evidence that proves the class by

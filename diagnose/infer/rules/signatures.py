@@ -176,7 +176,7 @@ def _stated_before(
 def _grounds(
     signature: Signature, of_class: CauseClass, group: Sequence[Event], late: bool, context: Context
 ) -> list[str]:
-    """What lowers the tier of a line, by the names of `infer.tiers`."""
+    """What lowers the tier of a line, by the names in `stated`."""
     grounds = ["generic"] if signature.generic else []
     if late and not of_class.retrospective:
         # An exception after the first wait is most often that wait's own.
