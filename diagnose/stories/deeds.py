@@ -21,7 +21,7 @@ from diagnose.catalog.schema import CauseClass
 from diagnose.parse.prefix import peel
 from diagnose.stories.work import Works, moved
 from diagnose.timeline.author import Author, author_of
-from diagnose.timeline.ends import Raised, endings, exit_failed, tracebacks
+from diagnose.timeline.ends import Raised, endings, exit_failed, is_implied, tracebacks
 from diagnose.timeline.event import Event, Timeline
 
 
@@ -238,7 +238,7 @@ class Deeds:
 
     def worked_beside(self, event: Event) -> bool:
         """Whether somebody worked after an event, or may have, as far as anything is ordered."""
-        return self.worked_after(event) or (self.unordered(event) and bool(self.progress))
+        return self.worked.after(event) or (self.unordered(event) and bool(self.progress))
 
     def busy_in(self, event: Event) -> Sequence[Event]:
         """What its author did below an event in the same source: progress and phases."""
@@ -256,36 +256,27 @@ class Deeds:
         return [work for work in self.progress[begin:] if after(work, event)]
 
     @cached_property
-    def _worked(self) -> Latest:
-        return Latest(self._moves)
-
-    def worked_after(self, event: Event) -> bool:
-        """Whether anybody surely worked after an event."""
-        return self._worked.after(event)
-
-    @cached_property
-    def _busy(self) -> Latest:
-        return Latest(self.timeline.kind("phase", "progress"))
-
-    def busy_after(self, event: Event) -> bool:
-        """Whether anybody surely worked, or began a phase, after an event."""
-        return self._busy.after(event)
-
-    @cached_property
     def _moves(self) -> Sequence[Event]:
         return [*moved(self.progress)]
 
     @cached_property
-    def _answered(self) -> Latest:
-        return Latest([*self._moves, *self.endings])
+    def worked(self) -> Latest:
+        """The last work of anybody."""
+        return Latest(self._moves)
 
-    def answered_below(self, event: Event) -> bool:
-        """Whether anybody worked, or ended well, after an event."""
-        return self._answered.after(event)
+    @cached_property
+    def busy(self) -> Latest:
+        """The last work of anybody, or beginning of a phase."""
+        return Latest(self.timeline.kind("phase", "progress"))
+
+    @cached_property
+    def answered(self) -> Latest:
+        """The last work of anybody, or good end."""
+        return Latest([*self._moves, *self.endings])
 
     @cached_property
     def _finished(self) -> Mapping[Author, Latest]:
-        claimed = [ending for ending in self.endings if not _is_implied(ending)]
+        claimed = [ending for ending in self.endings if not is_implied(ending)]
         return {author: Latest(own) for author, own in _by(self.author, claimed).items()}
 
     @cached_property
@@ -383,11 +374,6 @@ class Deeds:
     def one_writer(self, source: str) -> bool:
         """Whether all of a source is of one author."""
         return len(self.writers[source]) == 1
-
-
-def _is_implied(ending: Event) -> bool:
-    """Whether a process only says something as it exits, well or not."""
-    return ending.signal == "finished" and ending.role == "context" and ending.rank is not None
 
 
 def _by(key: Callable[[Event], Found], events: Iterable[Event]) -> dict[Found, list[Event]]:

@@ -98,7 +98,7 @@ def passed(event: Event, deeds: Deeds) -> Passed | None:
     author = deeds.author(event)
     if event.signal == "waiting":
         return "wait_ended" if _wait_ended(event, author, deeds) else None
-    if deeds.left_phase_after(author, event) and deeds.worked_after(event):
+    if deeds.left_phase_after(author, event) and deeds.worked.after(event):
         return "phase_ended"
     if ends_process(event, deeds):
         return _outlived(event, author, deeds)
@@ -155,7 +155,7 @@ def hint_passed(event: Event, deeds: Deeds) -> Passed | None:
     alone = author.kind != "source" and deeds.signs_steps(author)
     if alone or (author.kind != "source" and deeds.counted_after(event) < FURTHER):
         return None
-    return "work_went_on" if deeds.worked_after(event) else None
+    return "work_went_on" if deeds.worked.after(event) else None
 
 
 def ends_process(event: Event, deeds: Deeds) -> bool:
@@ -220,7 +220,7 @@ def _by_words(event: Event, author: Author, deeds: Deeds) -> Passed | None:
     if deeds.habit(event):
         return "habit"
     if not deeds.worked_beside(event):
-        same_line = deeds.busy_after(event) and deeds.handled(author, event, 0)
+        same_line = deeds.busy.after(event) and deeds.handled(author, event, 0)
         return "handled" if same_line else None
     if deeds.handled(author, event, _HANDLED_REACH):
         return "handled"
@@ -274,7 +274,7 @@ def _completed(event: Event, author: Author, deeds: Deeds) -> bool:
     if deeds.unordered(event):
         return deeds.finished_elsewhere(event) and peel(event.text).level not in (*_DYING, "ERROR")
     _, ended = deeds.end_after(author, event)
-    return deeds.job_finished_after(event) and deeds.worked_after(event) and not ended
+    return deeds.job_finished_after(event) and deeds.worked.after(event) and not ended
 
 
 def _served(event: Event, deeds: Deeds) -> bool:

@@ -6,7 +6,7 @@ The stories of a run are one fold over the events of each author, with a reason 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import cached_property
@@ -51,12 +51,12 @@ class Story:
 
     `last`: its last sign of life, which waits and errors are not; `last_step`: of a training;
     `doing`: the last line that shows a phase, `steps_since` the steps of training after it;
-    `waits_in`: the call in which it first waited in vain; `place`: the first frame of a stack that
-    shows a phase. `lost_peer`, `notified`: where it first lost a connection, and first heard of
-    another rank's failure. `stated`: the causes in the order in which it stated them; `ended`: how,
-    as far as a line says; `finished`: the last line that its work is done. `two_steps`: two states
-    of one bar that cannot be of one process, where several write as this author. `learned`: the
-    ways by which lines became its own. `changes`: of state, in order.
+    `place`: the first frame of a stack that shows a phase. `lost_peer`, `notified`: where it first
+    lost a connection, and was first notified of another rank's failure. `stated`: the causes in the
+    order in which it stated them; `ended`: how, as far as a line says; `finished`: the last line
+    that its work is done. `two_steps`: two states of one bar that cannot be of one process, where
+    several write as this author. `learned`: the ways by which lines became its own. `changes`: of
+    state, in order.
     """
 
     author: Author
@@ -65,7 +65,6 @@ class Story:
     last_step: Event | None = None
     doing: Event | None = None
     steps_since: set[int] = field(default_factory=set)
-    waits_in: Event | None = None
     place: Event | None = None
     lost_peer: Event | None = None
     notified: Event | None = None
@@ -143,13 +142,9 @@ class Stories:
         """How an event passed that only hints at a failure; None where it may show one."""
         return self.passed(event) or hint_passed(event, self.deeds)
 
-    def left(self, events: Iterable[Event]) -> list[Event]:
-        """The errors that did not pass."""
-        return [event for event in events if self.passed(event) is None]
-
     def survived(self, events: Sequence[Event]) -> bool:
         """Whether all of these errors passed."""
-        return bool(events) and not self.left(events)
+        return bool(events) and all(map(self.passed, events))
 
     def doubtful(self, events: Sequence[Event]) -> bool:
         """Whether others worked on for long after them, or a run began and worked.
@@ -161,12 +156,13 @@ class Stories:
         last = max(events, key=lambda event: event.index)
         if self.deeds.counted_after(last) >= LONG:
             return True
-        begun = (one for one in self.timeline.signalling(BEGINS) if self._below(one, last))
+        begun = (
+            one
+            for one in self.timeline.signalling(BEGINS)
+            if one.source == last.source and one.line > last.line
+        )
         restart = next(begun, None)
-        return restart is not None and self.deeds.busy_after(restart)
-
-    def _below(self, event: Event, other: Event) -> bool:
-        return event.source == other.source and event.line > other.line
+        return restart is not None and self.deeds.busy.after(restart)
 
     @cached_property
     def all(self) -> Mapping[Author, Story]:
@@ -231,7 +227,6 @@ class Stories:
             story.stated.append(event)
         open_.append(event)
         if event.meaning.signal == "timeout":
-            story.waits_in = story.waits_in or event
             story.become(State.WAITING, event.index, "timeout")
         elif ends_process(event, self.deeds):
             story.ended = event

@@ -363,6 +363,11 @@ def is_end(event: Event) -> bool:
     return event.signal == "finished" or (event.kind == "phase" and event.phase == "shutdown")
 
 
+def is_implied(end: Event) -> bool:
+    """Whether a rank only says something as it exits, well or not, and claims no success."""
+    return end.signal == "finished" and end.role == "context" and end.rank is not None
+
+
 def exit_code(fields: Fields) -> int | None:
     """The exit code of captures; negative is a signal (also 128+N as shells report it)."""
     named = fields.get("signal")

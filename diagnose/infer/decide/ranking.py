@@ -272,18 +272,12 @@ def lost_by(one: Hypothesis) -> str:
     """The predicate by which a hypothesis lost to `one.lost_to`."""
     other, lost = one.lost_to, one.lost or Lost.LESS
     if lost is not Lost.FOLLOWS or other is None:
-        return _PREDICATES[lost]
+        return lost.value
     if ended(other, one):
         return "ended_a_hang" if other.hung else "ended_after_a_death"
     if explains(one, other):
         return "explained_by_first_death" if _died_first(other, one) else "explained_by_stronger"
     return "explained" if other.tier >= one.tier else "explained_by_likely"
-
-
-_PREDICATES: Mapping[Lost, str] = {
-    Lost.FOLLOWS: "explained", Lost.LATE: "seen_late", Lost.WEAK: "weak_evidence",
-    Lost.CIRCUMSTANTIAL: "circumstantial", Lost.AFTER: "seen_after", Lost.LESS: "less_evidence",
-}  # fmt: skip
 
 
 def _why_lost(winner: Hypothesis, other: Hypothesis) -> Lost:

@@ -60,7 +60,7 @@ def _serious_events(stories: Stories, sieve: Sieve) -> list[Event]:
     if gathering is not None and not any(event is gathering for event in serious):
         insort(serious, gathering, key=attrgetter("index"))
     if all(is_word(event.signature) for event in serious):
-        if not any(_in_last_lines(stories, serious)):
+        if not _in_last_lines(stories, serious):
             return sieve.keep("word_above_the_end", serious, [])
         return serious
     caught = all(_may_be_caught(stories, event) for event in serious)
@@ -369,7 +369,7 @@ def _unanswered(event: Event, stories: Stories) -> bool:
         return True
     if event.index in stories.deeds.raised.uncaught:
         return True
-    return fatal_so_far(event, stories.deeds) or not stories.deeds.answered_below(event)
+    return fatal_so_far(event, stories.deeds) or not stories.deeds.answered.after(event)
 
 
 def _explains(meaning: Meaning) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum, IntEnum, auto
+from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Literal, get_args
 
 from diagnose.catalog.schema import Catalog, Remedy, Strength
@@ -106,14 +106,14 @@ Basis = Literal[
 
 
 class Lost(Enum):
-    """Why a hypothesis is not the root cause."""
+    """Why a hypothesis is not the root cause: the name of the predicate."""
 
-    FOLLOWS = auto()  # from the root cause
-    LATE = auto()  # its first sign comes after the first failure
-    WEAK = auto()
-    CIRCUMSTANTIAL = auto()  # where the root cause is proven
-    AFTER = auto()  # it shows only after the root cause
-    LESS = auto()  # less evidence
+    FOLLOWS = "explained"  # from the root cause
+    LATE = "seen_late"  # its first sign comes after the first failure
+    WEAK = "weak_evidence"
+    CIRCUMSTANTIAL = "circumstantial"  # where the root cause is proven
+    AFTER = "seen_after"  # it shows only after the root cause
+    LESS = "less_evidence"
 
 
 @dataclass(slots=True)
