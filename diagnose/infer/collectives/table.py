@@ -59,7 +59,34 @@ class Table:
     @cached_property
     def rows(self) -> pd.DataFrame:
         """Above. Made when asked for: importing pandas takes longer than reading most logs."""
-        return frame(self.columns, [*self.groups.values()], self.calls, self.sites)
+        import pandas as pd  # noqa: PLC0415  as it says
+
+        whole, groups, calls = self.columns, [*self.groups.values()], self.calls
+        group, call = whole["group"].astype(np.intp), whole["call"].astype(np.intp)
+        return pd.DataFrame(
+            {
+                "rank": whole["rank"],
+                "group": pd.Categorical.from_codes(group, [g.key for g in groups]),
+                "group_desc": pd.Categorical([g.desc for g in groups])[group],
+                "members": np.fromiter((g.members for g in groups), object)[group],
+                "seq": whole["seq"],
+                "p2p": whole["p2p"].astype(bool),
+                "op": pd.Categorical([c.op for c in calls])[call],
+                "peer": whole["peer"],
+                "size_in": np.fromiter((c.size_in for c in calls), object)[call],
+                "size_out": np.fromiter((c.size_out for c in calls), object)[call],
+                "dtype": pd.Categorical([c.dtype for c in calls])[call],
+                "state": pd.Categorical.from_codes(whole["state"], [*STATES], ordered=True),
+                "retired": whole["retired"].astype(bool),
+                "time_created": whole["time_created"],
+                "site": pd.Categorical.from_codes(whole["site"], self.sites),
+                "record": whole["record"],
+                "timeout_ms": whole["timeout_ms"],
+                "call": whole["call"],
+                "line": whole["line"],
+            },
+            copy=False,
+        )
 
     @cached_property
     def frontiers(self) -> pd.DataFrame:
@@ -308,57 +335,3 @@ def peer_ranks(dump: Dump, groups: list[Group]) -> npt.NDArray[np.int32]:
         if group.listed and inside.any():
             peers[inside] = np.array(group.members, np.int32)[peers[inside]]
     return peers
-
-
-def frame(
-    whole: dict[str, npt.NDArray[Any]],
-    groups: list[Group],
-    calls: list[Call],
-    sites: list[str],
-) -> pd.DataFrame:
-    """The columns of all dumps as one frame; `groups` and `calls` are by their numbers there."""
-    import pandas as pd  # noqa: PLC0415  only who asks for the frame pays for it
-
-    group, call = whole["group"].astype(np.intp), whole["call"].astype(np.intp)
-    return pd.DataFrame(
-        {
-            "rank": whole["rank"],
-            "group": pd.Categorical.from_codes(group, [g.key for g in groups]),
-            "group_desc": _texts(group, [g.desc for g in groups]),
-            "members": _objects([g.members for g in groups])[group],
-            "seq": whole["seq"],
-            "p2p": whole["p2p"].astype(bool),
-            "op": _texts(call, [c.op for c in calls]),
-            "peer": whole["peer"],
-            "size_in": _objects([c.size_in for c in calls])[call],
-            "size_out": _objects([c.size_out for c in calls])[call],
-            "dtype": _texts(call, [c.dtype for c in calls]),
-            "state": pd.Categorical.from_codes(whole["state"], [*STATES], ordered=True),
-            "retired": whole["retired"].astype(bool),
-            "time_created": whole["time_created"],
-            "site": pd.Categorical.from_codes(whole["site"], sites),
-            "record": whole["record"],
-            "timeout_ms": whole["timeout_ms"],
-            "call": whole["call"],
-            "line": whole["line"],
-        },
-        copy=False,
-    )
-
-
-def _texts(codes: npt.NDArray[np.intp], texts: list[str]) -> pd.Categorical:
-    """A column of texts of which several codes may share one."""
-    import pandas as pd  # noqa: PLC0415  as above
-
-    index: dict[str, int] = {}
-    mapped = np.array([index.setdefault(text, len(index)) for text in texts], np.int32)
-    return pd.Categorical.from_codes(mapped[codes] if len(texts) else codes, [*index])
-
-
-def _objects(
-    values: list[tuple[int, ...]] | list[tuple[tuple[int, ...], ...]],
-) -> npt.NDArray[np.object_]:
-    column = np.empty(len(values), object)
-    for place, value in enumerate(values):
-        column[place] = value
-    return column
