@@ -18,10 +18,9 @@ from diagnose.diagnosis import (
 )
 from diagnose.infer.advise import narrative, remedies
 from diagnose.infer.advise.remedies import capture_next
-from diagnose.infer.decide import ranking, verdict
+from diagnose.infer.decide import ranking
 from diagnose.infer.decide.culprits import name_culprits, put_on_nodes
 from diagnose.infer.decide.ranking import Dropped
-from diagnose.infer.decide.verdict import hang_shown_by
 from diagnose.infer.events.facts import Facts, earlier_attempts, gather, last_attempt
 from diagnose.infer.events.failures import failures
 from diagnose.infer.events.onset import (
@@ -35,7 +34,15 @@ from diagnose.infer.events.onset import (
 )
 from diagnose.infer.judge.lines import stalls
 from diagnose.infer.judge.verdict import Verdict as Stopped
-from diagnose.infer.quiet import quiet
+from diagnose.infer.outcome import (
+    collective_of,
+    hang_shown_by,
+    inconclusive,
+    job_facts,
+    phase_of,
+    quiet,
+    verdict_of,
+)
 from diagnose.infer.rules import INFERRED, KNOWN, STATED, proposals
 from diagnose.infer.rules.base import Context, Hypothesis, Tier
 from diagnose.infer.rules.learned import leads_of, with_import, with_kind
@@ -88,7 +95,7 @@ def _diagnose(job: Job) -> Diagnosis:
     )
     context = _with_places(context, job)
     context = replace(context, stalls=stalls(timeline, facts.world_size))
-    about = verdict.job_facts(facts, attempt.attempts)
+    about = job_facts(facts, attempt.attempts)
     judged = _judged(job, context)
     stopped = ranking.believed(
         judged, context, passing=job.documents.passing, halted=context.halted
@@ -133,7 +140,7 @@ def _failure(
     put_on_nodes(ranked[0], timeline)
     notes = [*job.notes, *_notes(job, context, about.attempts)]
     notes += [note for note in plugins.notes() if note not in notes]  # of rules that just failed
-    decided = verdict.verdict_of(ranked[0], context)
+    decided = verdict_of(ranked[0], context)
     asked = ranking.conditions(ranked, known=decided[0] != "unknown")
     level = ranking.confidence(asked)
     result = _result(ranked, decided[0], level, context, start, job, about, notes)
@@ -173,7 +180,7 @@ def _weighed(context: Context, job: Job) -> tuple[Context, _Weighed]:
     likely = [one for one in hypotheses if one.tier >= Tier.GUESS]
     leads = [] if likely else leads_of(context)
     ranked = ranking.rank(ranking.merge(likely or leads))
-    ranked = ranked or [verdict.inconclusive(context.failing, context.catalog)]
+    ranked = ranked or [inconclusive(context.failing, context.catalog)]
     ranked = with_import(ranked, context, lambda one: narrative.exception(one, context, job))
     ranked = with_kind(ranked, context)
     kept = {id(one) for one in likely or leads}
@@ -204,9 +211,9 @@ def _result(
         verdict=decided,
         root_cause=narrative.root_cause(winner, raised, level),
         culprits=Culprits(winner.ranks, winner.hosts, winner.kind, _why(winner, grid, context)),
-        phase=verdict.phase_of(winner, context, start),
+        phase=phase_of(winner, context, start),
         onset=Onset(iso(start.time), start.why),
-        collective=verdict.collective_of(context.stalls, winner.ranks),
+        collective=collective_of(context.stalls, winner.ranks),
         longer_timeout_helps=longer,
         causal_chain=narrative.chain(winner, context, job.clocks),
         evidence=narrative.evidence(winner, context),

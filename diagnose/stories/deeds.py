@@ -168,11 +168,6 @@ class Deeds:
         return self.timeline.once(tracebacks)
 
     @cached_property
-    def work(self) -> Works:
-        """The progress of all authors."""
-        return Works(self.progress)
-
-    @cached_property
     def works(self) -> Mapping[Author, Works]:
         """The progress of each author."""
         return {author: Works(own) for author, own in _by(self.author, self.progress).items()}

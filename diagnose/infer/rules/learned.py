@@ -1,9 +1,9 @@
 """What is better than nothing: leads, classes of lines that no entry knows, bare exceptions.
 
 The learned reader suggests a class from words. It is asked only where nothing else knows the cause
-(`leads_of`, `infer.quiet`), and of an exception or an end of which nothing but its form is known. A
-suggestion is a guess of low confidence, or of medium where two lines of a job that failed are read
-alike; no job fails by it.
+(`leads_of`, `infer.outcome`), and of an exception or an end of which nothing but its form is known.
+A suggestion is a guess of low confidence, or of medium where two lines of a job that failed are
+read alike; no job fails by it.
 
 Code of a package that runs at its import calls nothing but what is installed. Where a function is
 not there, or takes other arguments, two packages are of versions that do not match. The frames show

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from diagnose.infer.decide.ranking import _PREDICATES, _RESISTS, Dropped, merge, rank
-from diagnose.infer.rules.base import Tier
+from diagnose.infer.decide.ranking import _RESISTS, Dropped, merge, rank
+from diagnose.infer.rules.base import Lost, Tier
 from diagnose.infer.why.decision import (
     _LOST,
     _RESISTED,
@@ -84,4 +84,4 @@ def test_every_predicate_has_its_sentence() -> None:
         "explained_by_likely", "explained_by_stronger", "explained_by_first_death",
         "ended_a_hang", "ended_after_a_death",
     }  # fmt: skip
-    assert set(_PREDICATES.values()) | more == set(_LOST)
+    assert {lost.value for lost in Lost} | more == set(_LOST)
