@@ -61,6 +61,42 @@ _ROWS = 4
 _OF_ITS_OWN = ("cause", "aftermath")
 # What a job does again and again between training steps.
 _WITHIN_TRAINING = ("evaluation", "checkpoint", "inference")
+# Unknown error lines that are shown, and how much of one stands in the verdict.
+_TROUBLE_SHOWN, _QUOTED = 4, 200
+# Why nothing is called healthy or running, and how the reader learns of it.
+_UNKNOWN = {
+    "unexplained_error": "an error line that no entry explains and no work answered",
+    "not_at_work": "no line shows progress, an ending, or a phase beyond the start",
+    "only_glanced": "somebody looked into the job after the last line of work, and the counters of "
+    "NCCL, which tell what was launched and not what ended, do not show whether any rank moved",
+    "one_look": "all ranks were at one line when their stacks were taken, as in a step or a wait",
+    "seen_in_its_work": "the log says that the job ended, and a stack shows a rank amid its work: "
+    "nobody knows which of the two is later",
+    "shut_down": "processes were ended after the last line of work, and no line says why",
+    "others_not_ended": "ranks say that they finished, and others of the job do not",
+    "not_read_to_end": "the input was not read to its end: {0}",
+}
+_DOUBTED = {
+    "shut_down": "The processes were shut down at the end, and no line says whether anything had "
+    "failed.",
+    "not_at_work": "No known failure or progress message in this input.",
+    "only_glanced": "No failure found, but nothing shows that the job still moved when RAS was "
+    "asked.",
+    "one_look": "No failure found, but all ranks stood at one line when their stacks were taken: "
+    "take them again, and if nobody has moved, the job hangs.",
+    "seen_in_its_work": "No failure found, and the log says that the job ended, but a stack shows "
+    "a rank amid its work: if that stack is the later one, the rank hangs.",
+    "not_read_to_end": "No failure found, but the input was not read to its end: {0}.",
+}
+_READ = ("unexplained_error", "not_at_work")  # where lines that no entry knows may say why
+_CALM = {
+    "done": "The job says that it ended well, and no failure was found.",
+    "closed": "The server shut down in order, and no failure was found.",
+    "seen_at_work": "All ranks were at work when they were looked at; no failure was found.",
+    "at_work_at_end": "The job was at work where the log ends; no failure was found.",
+}
+_ENDED = ("done", "closed")
+_LAST = "That is so of the last of its {:,} attempts only."
 
 
 def inconclusive(failing: Sequence[Event], catalog: Catalog) -> Hypothesis:
@@ -243,44 +279,6 @@ def seen_together(context: Context) -> bool:
     from diagnose.infer.stacks.groups import together  # noqa: PLC0415  few jobs have stacks
 
     return together(context.stacks, context.world)
-
-
-# Unknown error lines that are shown, and how much of one stands in the verdict.
-_TROUBLE_SHOWN, _QUOTED = 4, 200
-# Why nothing is called healthy or running, and how the reader learns of it.
-_UNKNOWN = {
-    "unexplained_error": "an error line that no entry explains and no work answered",
-    "not_at_work": "no line shows progress, an ending, or a phase beyond the start",
-    "only_glanced": "somebody looked into the job after the last line of work, and the counters of "
-    "NCCL, which tell what was launched and not what ended, do not show whether any rank moved",
-    "one_look": "all ranks were at one line when their stacks were taken, as in a step or a wait",
-    "seen_in_its_work": "the log says that the job ended, and a stack shows a rank amid its work: "
-    "nobody knows which of the two is later",
-    "shut_down": "processes were ended after the last line of work, and no line says why",
-    "others_not_ended": "ranks say that they finished, and others of the job do not",
-    "not_read_to_end": "the input was not read to its end: {0}",
-}
-_DOUBTED = {
-    "shut_down": "The processes were shut down at the end, and no line says whether anything had "
-    "failed.",
-    "not_at_work": "No known failure or progress message in this input.",
-    "only_glanced": "No failure found, but nothing shows that the job still moved when RAS was "
-    "asked.",
-    "one_look": "No failure found, but all ranks stood at one line when their stacks were taken: "
-    "take them again, and if nobody has moved, the job hangs.",
-    "seen_in_its_work": "No failure found, and the log says that the job ended, but a stack shows "
-    "a rank amid its work: if that stack is the later one, the rank hangs.",
-    "not_read_to_end": "No failure found, but the input was not read to its end: {0}.",
-}
-_READ = ("unexplained_error", "not_at_work")  # where lines that no entry knows may say why
-_CALM = {
-    "done": "The job says that it ended well, and no failure was found.",
-    "closed": "The server shut down in order, and no failure was found.",
-    "seen_at_work": "All ranks were at work when they were looked at; no failure was found.",
-    "at_work_at_end": "The job was at work where the log ends; no failure was found.",
-}
-_ENDED = ("done", "closed")
-_LAST = "That is so of the last of its {:,} attempts only."
 
 
 def quiet(context: Context, about: JobFacts, job: Job) -> Diagnosis:

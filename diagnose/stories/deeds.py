@@ -24,6 +24,19 @@ from diagnose.timeline.author import Author, author_of
 from diagnose.timeline.ends import Raised, endings, exit_failed, is_implied, tracebacks
 from diagnose.timeline.event import Event, Timeline
 
+_OFTEN = 5  # times before the last progress
+_BETWEEN = 2  # stretches of work in which it occurred, each with progress behind it
+_FURTHER = 3  # or steps that were counted on since it first occurred (not all lines are kept)
+_NUMBER = re.compile(r"\d+")
+_ALIKE = 40  # characters in which messages of one kind agree
+Kind = tuple[str, str, str]  # source, entry, how the message begins
+Found = TypeVar("Found")
+_TRAINING = ("training", None)
+_HOSTS = 2  # of which each is one rank's, so that none is a node with several
+_DEATHS = ("timeout", "teardown")
+_INDEX = attrgetter("index")
+_NO_WORKS = Works(())
+
 
 def after(later: Event, event: Event, slack: int = 0) -> bool:
     """Whether it surely came later: below in the same source, or by the clocks of both.
@@ -53,15 +66,6 @@ class Latest:
         if self._lines.get(event.source, -1) > event.line:
             return True
         return event.time is not None and self._index > event.index
-
-
-_OFTEN = 5  # times before the last progress
-_BETWEEN = 2  # stretches of work in which it occurred, each with progress behind it
-_FURTHER = 3  # or steps that were counted on since it first occurred (not all lines are kept)
-_NUMBER = re.compile(r"\d+")
-_ALIKE = 40  # characters in which messages of one kind agree
-
-Kind = tuple[str, str, str]  # source, entry, how the message begins
 
 
 def habits(timeline: Timeline) -> Collection[Kind]:
@@ -114,15 +118,6 @@ def kind_of(event: Event) -> Kind | None:
 def _kind_of_line(event: Event) -> Kind:
     message = peel(event.text).message.strip()
     return event.source, event.signature or "", _NUMBER.sub("0", message)[:_ALIKE]
-
-
-Found = TypeVar("Found")
-
-_TRAINING = ("training", None)
-_HOSTS = 2  # of which each is one rank's, so that none is a node with several
-_DEATHS = ("timeout", "teardown")
-_INDEX = attrgetter("index")
-_NO_WORKS = Works(())
 
 
 class Deeds:

@@ -30,6 +30,20 @@ Passed = Literal[
     "work_went_on", "wait_ended", "phase_ended",
 ]  # fmt: skip
 Fate = Literal["counted", "absolved", "ignored"]
+WAITED = ("timeout", "store_wait", "missing", "host_blocked")
+# A handler's words belong to an error at most this many lines above them.
+_HANDLED_REACH = 40
+_CALM = ("WARNING", "INFO", "DEBUG")  # levels at which nobody reports a death
+_DYING = ("FATAL", "CRITICAL")  # levels of those who cannot go on
+_CAME_BACK = 3  # states of work of a rank below the line that says it ended
+_SERVED_LINES = 150  # below the error that a server survived
+_BUFFER = 8192  # bytes that a process may hold back until it ends
+_REPEATED_WITHIN = 3  # lines below which a wait that is reported over and over has ended
+_NAME = re.compile(r"\s*\S+: +(?=\S)")  # who writes, where no prefix is known to say it
+_OTHER = re.compile(r"[^a-z0-9]+")
+# Programs as which jobs run; the kernel cuts their names to 15 characters.
+_PROGRAMS = re.compile(r"(?i)python|^pt_|ray|torch|mpi|train|worker|java|nccl|jax|accelerate")
+_VERY_LONG = 30  # lines of steps that a training cannot make without one of its ranks
 
 
 class Sifted(NamedTuple):
@@ -73,22 +87,6 @@ class Sieve:
         """The result where these are left, which count by the predicate."""
         counted = [Sifted("counted", predicate, events)] if events else []
         return Failures(events, [*counted, *self.sifted])
-
-
-WAITED = ("timeout", "store_wait", "missing", "host_blocked")
-# A handler's words belong to an error at most this many lines above them.
-_HANDLED_REACH = 40
-_CALM = ("WARNING", "INFO", "DEBUG")  # levels at which nobody reports a death
-_DYING = ("FATAL", "CRITICAL")  # levels of those who cannot go on
-_CAME_BACK = 3  # states of work of a rank below the line that says it ended
-_SERVED_LINES = 150  # below the error that a server survived
-_BUFFER = 8192  # bytes that a process may hold back until it ends
-_REPEATED_WITHIN = 3  # lines below which a wait that is reported over and over has ended
-_NAME = re.compile(r"\s*\S+: +(?=\S)")  # who writes, where no prefix is known to say it
-_OTHER = re.compile(r"[^a-z0-9]+")
-# Programs as which jobs run; the kernel cuts their names to 15 characters.
-_PROGRAMS = re.compile(r"(?i)python|^pt_|ray|torch|mpi|train|worker|java|nccl|jax|accelerate")
-_VERY_LONG = 30  # lines of steps that a training cannot make without one of its ranks
 
 
 def passed(event: Event, deeds: Deeds) -> Passed | None:

@@ -33,6 +33,20 @@ INTERVALS, PAUSES, LEAST_S = 20, 2, 60
 _UNKNOWN_RHYTHM_S = 3600
 # What is reckoned from how long a run and its bar took leaves out how long it took to start.
 _RECKONED_S = 1200
+# What tells of an end, besides what follows one, and of a silence while it lasts.
+_ENDS, _WATCHES, _TOOK = ("teardown", "stopping", "exit"), "silent", "duration"
+# Lines that nobody knows, from the last work to the end, may be work in other words.
+_UNKNOWN_LINES = 5
+# What stands so shortly above an ending and is not of those who work announces it.
+_PRELUDE_S = 60
+_HOUR_S, _HOURS = 3600, 14
+_MS = 1000
+# Lines that the others wrote after its last: before they fell silent too, or while they go on,
+# when fewer may be lost or late.
+_UNTIL_ALL_ARE_SILENT, _WHILE_OTHERS_WORK = range(1, 21), 6
+# Lines by which the others may be apart.
+_TOGETHER = 2
+_LAST_NUMBER = re.compile(r"(.*?)(\d+)(\D*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +122,6 @@ def _bound(usual: float | None, known: Sequence[Rhythm]) -> float:
     if usual is None:
         return _UNKNOWN_RHYTHM_S
     return max(LEAST_S, INTERVALS * usual, PAUSES * max(one.pause_s for one in known))
-
-
-# What tells of an end, besides what follows one, and of a silence while it lasts.
-_ENDS, _WATCHES, _TOOK = ("teardown", "stopping", "exit"), "silent", "duration"
-# Lines that nobody knows, from the last work to the end, may be work in other words.
-_UNKNOWN_LINES = 5
-# What stands so shortly above an ending and is not of those who work announces it.
-_PRELUDE_S = 60
-_HOUR_S, _HOURS = 3600, 14
-_MS = 1000
 
 
 @dataclass
@@ -280,14 +284,6 @@ def _stated(event: Event) -> float | None:
     if event.elapsed_ms is not None:
         return event.elapsed_ms / _MS
     return duration_in(peel(event.text).message)  # the time of the line is no duration
-
-
-# Lines that the others wrote after its last: before they fell silent too, or while they go on,
-# when fewer may be lost or late.
-_UNTIL_ALL_ARE_SILENT, _WHILE_OTHERS_WORK = range(1, 21), 6
-# Lines by which the others may be apart.
-_TOGETHER = 2
-_LAST_NUMBER = re.compile(r"(.*?)(\d+)(\D*)")
 
 
 @dataclass(frozen=True, slots=True)

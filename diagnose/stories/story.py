@@ -22,6 +22,12 @@ from diagnose.timeline.ends import exit_code, exit_failed, is_end
 from diagnose.timeline.event import Event, Timeline
 from diagnose.timeline.learned import CIRCUMSTANTIAL, Learned
 
+_STEPPED_ON = 2  # different steps of training after work began, by which that work is over
+_ERRORS = ("cause", "effect")
+_DEEDS = ("phase", "progress", "context")
+# What others find of the rank that it names.
+_OF_OTHERS = frozenset({"missing", "joined", "mismatch"})
+
 
 class State(Enum):
     """What a process is doing after its last line."""
@@ -32,9 +38,6 @@ class State(Enum):
     FAILED = auto()
     GONE_ON = auto()
     ENDED = auto()
-
-
-_STEPPED_ON = 2  # different steps of training after work began, by which that work is over
 
 
 class Change(NamedTuple):
@@ -113,12 +116,6 @@ class Story:
         if state is not self.state:
             self.state = state
             self.changes.append(Change(state, row, predicate))
-
-
-_ERRORS = ("cause", "effect")
-_DEEDS = ("phase", "progress", "context")
-# What others find of the rank that it names.
-_OF_OTHERS = frozenset({"missing", "joined", "mismatch"})
 
 
 class Stories:

@@ -32,6 +32,18 @@ _AFTER = 200  # states that are looked at after a line; the last one is always
 _NUMBER = re.compile(r"\d+")
 
 Key = tuple[str | None, ...]
+SECOND = 1_000_000_000
+# Lines of each author that follow each other; of those before, only samples are kept.
+RECENT = 4
+_MS = 1_000
+# Steps take a little longer or shorter over a long run, which is no pause.
+_DRIFT = 0.1
+# Steps that take so many times what they took before have become slow: the lengths of batches, or a
+# step with a log line of its own, make less of a difference.
+_SLOWER = 2.0
+# More writers may share a stream than are seen of it.
+_ROUGHLY = 2
+_LAGGING = 32  # ranks told
 
 
 @dataclass(slots=True)
@@ -197,20 +209,6 @@ def _writers(steps: Iterable[int]) -> int:
     """How many lines tell of one step, in most cases."""
     counts = Counter(Counter(steps).values())
     return max(counts, key=lambda size: (counts[size], size), default=1)
-
-
-SECOND = 1_000_000_000
-# Lines of each author that follow each other; of those before, only samples are kept.
-RECENT = 4
-_MS = 1_000
-# Steps take a little longer or shorter over a long run, which is no pause.
-_DRIFT = 0.1
-# Steps that take so many times what they took before have become slow: the lengths of batches, or a
-# step with a log line of its own, make less of a difference.
-_SLOWER = 2.0
-# More writers may share a stream than are seen of it.
-_ROUGHLY = 2
-_LAGGING = 32  # ranks told
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,13 @@ _NUMBER, _DIGITS = re.compile(r"(\d+)"), 7
 
 # What gives drafts without a rank the one that each must be of.
 Namer = Callable[[Sequence[Draft]], Iterable[int | None]]
+_PROCESS = ("attempt", "host", "pid")
+_NODE = 8  # devices of a node
+# Lines between `rank :` and the last line about it in torch elastic's failure table.
+_TABLE_REACH = 3
+_Key = tuple[Hashable | None, ...]
+# Such a namer, where all drafts of a job and those without a rank tell that it can be believed.
+_Way = Callable[[Sequence[Draft], Sequence[Draft]], Namer | None]
 
 
 def of_numbered_files(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | None:
@@ -74,16 +81,6 @@ def _series(names: Collection[str]) -> Iterable[Mapping[str, int]]:
         for at in range(1, len(parts), 2):
             alike[(*parts[:at], "", *parts[at + 1 :])][name] = int(parts[at][:_DIGITS])
     return alike.values()
-
-
-_PROCESS = ("attempt", "host", "pid")
-_NODE = 8  # devices of a node
-# Lines between `rank :` and the last line about it in torch elastic's failure table.
-_TABLE_REACH = 3
-
-_Key = tuple[Hashable | None, ...]
-# Such a namer, where all drafts of a job and those without a rank tell that it can be believed.
-_Way = Callable[[Sequence[Draft], Sequence[Draft]], Namer | None]
 
 
 def name_authors(found: Sequence[Draft]) -> None:

@@ -36,6 +36,18 @@ _FUNCTION = re.compile(r", in ([\w<>]+)")
 _OPTIONAL = ("ImportError", "ModuleNotFoundError")
 _WORK = ("progress", "phase")
 _ERRORS = ("cause", "effect")
+_REPORTS = ("quits", "teardown", "stopping")  # what who dies, or a launcher, says of an end
+# Whose end it is: a process's, that of all that started together, or of these with their work done.
+Whose = Literal["process", "job", "done"]
+_SIGNAL_WORDS = {
+    "killed": signal.SIGKILL, "segmentation fault": signal.SIGSEGV, "aborted": signal.SIGABRT,
+    "bus error": signal.SIGBUS, "terminated": signal.SIGTERM, "interrupt": signal.SIGINT,
+    "hangup": signal.SIGHUP, "illegal instruction": signal.SIGILL,
+    "floating point exception": signal.SIGFPE, "out of memory": signal.SIGKILL,
+    "terminate": signal.SIGABRT,  # what std::terminate ends the process with
+}  # fmt: skip
+_MAX_CODE = 2**32  # Windows prints NTSTATUS values
+_NEXT_LINES = 2  # of a block that names who ended, and then how
 
 
 class Stack(NamedTuple):
@@ -266,21 +278,6 @@ def _is_optional(event: Event, block: _Block) -> bool:
 def _begins_process(frame: Event) -> bool:
     file = frame.fields.get("file", "").replace("\\", "/")
     return frame.fields.get("func") == _SPAWNED and file.endswith(_PROCESSES)
-
-
-_REPORTS = ("quits", "teardown", "stopping")  # what who dies, or a launcher, says of an end
-
-# Whose end it is: a process's, that of all that started together, or of these with their work done.
-Whose = Literal["process", "job", "done"]
-_SIGNAL_WORDS = {
-    "killed": signal.SIGKILL, "segmentation fault": signal.SIGSEGV, "aborted": signal.SIGABRT,
-    "bus error": signal.SIGBUS, "terminated": signal.SIGTERM, "interrupt": signal.SIGINT,
-    "hangup": signal.SIGHUP, "illegal instruction": signal.SIGILL,
-    "floating point exception": signal.SIGFPE, "out of memory": signal.SIGKILL,
-    "terminate": signal.SIGABRT,  # what std::terminate ends the process with
-}  # fmt: skip
-_MAX_CODE = 2**32  # Windows prints NTSTATUS values
-_NEXT_LINES = 2  # of a block that names who ended, and then how
 
 
 @dataclass(frozen=True, slots=True)

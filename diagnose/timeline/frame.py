@@ -18,6 +18,9 @@ from diagnose.timeline.event import Event, Timeline
 if TYPE_CHECKING:
     import pandas as pd
 
+# Numbers from here on do not fit a column: they are not known.
+_LIMITS = {"Int16": 2**15, "Int32": 2**31, "Int64": 2**63}
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -92,10 +95,6 @@ RANK_COLUMNS = (
     Column("exit", "Int64", "exit code, or negative signal"),
     Column("log_present", "bool", "whether it has a line of its own"),
 )  # fmt: skip
-
-
-# Numbers from here on do not fit a column: they are not known.
-_LIMITS = {"Int16": 2**15, "Int32": 2**31, "Int64": 2**63}
 
 
 def frame_of(timeline: Timeline | Sequence[Event]) -> pd.DataFrame:

@@ -42,6 +42,8 @@ _LAUNCHED = "launched"  # what a launcher's line tells that starts a job
 _OPENING = (_LAUNCHED, "opening")  # what a start writes once: who starts, versions
 _NAMES = ("rank", "local_rank", "task")  # what the name of a file may say; and who else differs:
 _OTHERS = ("mapped_rank", "device", "host")
+_SLACK = 1_000_000_000  # ns by which lines of one process may be out of order
+_ALIKE_PARTS = 2  # parts that end at one step
 
 
 class State(Enum):
@@ -374,10 +376,6 @@ def _lines(begins: Sequence[Begin]) -> Mapping[str, list[int]]:
     for begin in begins:
         lines[begin.source].append(begin.line)
     return lines
-
-
-_SLACK = 1_000_000_000  # ns by which lines of one process may be out of order
-_ALIKE_PARTS = 2  # parts that end at one step
 
 
 def name_parts(found: Sequence[Draft], external_ends: Collection[str]) -> None:

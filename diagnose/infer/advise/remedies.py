@@ -50,6 +50,13 @@ _NOT_ON_TORCH = {
     "dask", "horovod", "jax", "kaldi", "mindspore", "mxnet", "nccl-tests", "osu-benchmarks",
     "paddle", "ray", "spark", "tensorflow",
 }  # fmt: skip
+# Torch 2.9 renamed the variables; either name works there, only the older one before it.
+_RECORDER = (
+    "TORCH_FR_BUFFER_SIZE=2000 TORCH_FR_DUMP_TEMP_FILE=/shared/fr/rank_ and, before torch 2.9, "
+    "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DEBUG_INFO_TEMP_FILE=/shared/fr/rank_; with "
+    "TORCH_NCCL_DUMP_ON_TIMEOUT=1"
+)
+_UNDUMPED = "check their nodes; a rank that died or could not write a dump has none there either"
 
 
 def remedies(
@@ -280,15 +287,6 @@ def layers(frameworks: Iterable[str], others: Iterable[str] = ()) -> list[str]:
     if not any(name in _NOT_ON_TORCH for name in named):
         bases.append("torch")
     return list(dict.fromkeys([*outer, *(name.lower() for name in others), *bases]))
-
-
-# Torch 2.9 renamed the variables; either name works there, only the older one before it.
-_RECORDER = (
-    "TORCH_FR_BUFFER_SIZE=2000 TORCH_FR_DUMP_TEMP_FILE=/shared/fr/rank_ and, before torch 2.9, "
-    "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DEBUG_INFO_TEMP_FILE=/shared/fr/rank_; with "
-    "TORCH_NCCL_DUMP_ON_TIMEOUT=1"
-)
-_UNDUMPED = "check their nodes; a rank that died or could not write a dump has none there either"
 
 
 def capture_next(

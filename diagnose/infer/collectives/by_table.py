@@ -23,6 +23,13 @@ from diagnose.parse.who import Stamp
 from diagnose.timeline.draft import IDLE, PENDING, Draft, document
 from diagnose.timeline.event import Meaning, Work
 
+_Numbers = npt.NDArray[np.integer[Any]]
+Sent = dict[tuple[int, str, str, int], int]  # rank, group, operation and peer → how many
+PENDING_SHOWN = 4  # pending operations of one rank
+_SAYS = {
+    tells: Meaning(kind="collective", severity="info", signal=tells) for tells in (PENDING, IDLE)
+}
+
 
 class ByTable(Standing):
     """Where the ranks stand by a table, and what the table tells of single ones, in words."""
@@ -183,9 +190,6 @@ def _elements(sizes: Sizes) -> int | None:
     return sum(prod(size) for size in sizes) if sizes else None
 
 
-_Numbers = npt.NDArray[np.integer[Any]]
-
-
 def _kinds_of_rows(*columns: _Numbers) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Of rows with none below 0: where each kind of row comes first, and the kind of each."""
     code = np.zeros(len(columns[0]), np.int64)
@@ -210,9 +214,6 @@ def first_records(table: Table) -> dict[int, int]:
     columns = table.columns
     firsts = most([columns["rank"]], -columns["record"].astype(np.int64))
     return {rank: -first for (rank,), first in firsts}
-
-
-Sent = dict[tuple[int, str, str, int], int]  # rank, group, operation and peer → how many
 
 
 def counted_sends(table: Table, counted: Collection[int]) -> tuple[npt.NDArray[np.int64], Sent]:
@@ -242,12 +243,6 @@ def counted_sends(table: Table, counted: Collection[int]) -> tuple[npt.NDArray[n
         (rank, names[group], kinds[op], peer): count
         for rank, group, op, peer, count in zip(*ends, counts.tolist(), strict=True)
     }
-
-
-PENDING_SHOWN = 4  # pending operations of one rank
-_SAYS = {
-    tells: Meaning(kind="collective", severity="info", signal=tells) for tells in (PENDING, IDLE)
-}
 
 
 def table_rows(table: Table, hosts: Mapping[str, str | None]) -> list[Draft]:

@@ -21,6 +21,12 @@ from diagnose.parse.comm_rank import CommRank
 from diagnose.parse.nccl_inits import INIT
 from diagnose.text.ranks import counted
 
+MAX_SIZE = 1 << 20  # ranks of a communicator
+_MAX_ATTEMPTS = 64
+_PAIR = 2  # ranks of which nobody knows which is odd
+# By rank, and by the size of its communicators, a number for each of these.
+Numbers = Mapping[int, Mapping[int, list[int]]]
+
 
 @dataclass(slots=True)
 class Unit:
@@ -90,10 +96,6 @@ def merged(units: list[Unit]) -> list[Unit]:
             else:
                 whole.entries += unit.entries
     return kept
-
-
-MAX_SIZE = 1 << 20  # ranks of a communicator
-_MAX_ATTEMPTS = 64
 
 
 @dataclass(slots=True)
@@ -316,12 +318,6 @@ def _complete(comm: Communicator) -> None:
         first, step = line
         placed = {place: first + step * place for place in absent}
         comm.ranks |= {place: rank for place, rank in placed.items() if rank >= 0}
-
-
-_PAIR = 2  # ranks of which nobody knows which is odd
-
-# By rank, and by the size of its communicators, a number for each of these.
-Numbers = Mapping[int, Mapping[int, list[int]]]
 
 
 @dataclass(frozen=True, slots=True)

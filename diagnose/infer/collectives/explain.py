@@ -21,6 +21,7 @@ SHOWN = 3  # waiting ranks quoted as evidence
 _SIDES = 4
 _AWAITED = 32  # ranks that called something else, to each of which an edge leads
 _ROWS = 8
+_LATE_NS = 60 * 10**9
 
 
 def sign(standing: ByTable, rank: int, text: str, op: Op | None = None) -> Sign:
@@ -294,9 +295,6 @@ def members(standing: ByTable, unit: Unit) -> tuple[tuple[int, ...], tuple[int, 
         known = sorted(ends & set(known))
     joined = [r for r in known if standing.enqueued.get((r, group, p2p), -1) >= seq]
     return tuple(joined), tuple(r for r in known if r not in joined)
-
-
-_LATE_NS = 60 * 10**9
 
 
 def circle(standing: ByTable, graph: Graph, cycles: list[list[int]]) -> Verdict:

@@ -28,6 +28,12 @@ Key = tuple[Any, ...]
 
 
 WINDOW = 192  # calls aligned behind the first difference
+# What ranks of one correct call may differ in.
+_SIZES_OUT_ONLY = ("all_gather",)
+_SIZES_IN_ONLY = ("reduce_scatter",)
+_OP_ONLY = ("gather", "scatter", "coalesced", "gather_single")
+_BEFORE = 8  # calls that must be equal in groups of one kind
+_DESCRIBED = 8  # odd ranks aligned one by one
 
 
 def majority(frame: pd.DataFrame, columns: list[str]) -> dict[int, Key]:
@@ -68,14 +74,6 @@ def align(a: list[Key], b: list[Key]) -> tuple[int, int, int]:
             else:
                 row[j] = max(below[j], row[j + 1])
     return best
-
-
-# What ranks of one correct call may differ in.
-_SIZES_OUT_ONLY = ("all_gather",)
-_SIZES_IN_ONLY = ("reduce_scatter",)
-_OP_ONLY = ("gather", "scatter", "coalesced", "gather_single")
-_BEFORE = 8  # calls that must be equal in groups of one kind
-_DESCRIBED = 8  # odd ranks aligned one by one
 
 
 @dataclass(frozen=True, slots=True)

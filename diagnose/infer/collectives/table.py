@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 _Columns = dict[str, npt.NDArray[Any]]
 
 _STALE_NS = 60 * 10**9
+COLUMNS = (
+    "rank", "group", "call", "site", "peer", "seq", "p2p", "state", "retired", "time_created",
+    "record", "timeout_ms", "line",
+)  # fmt: skip
 
 
 @dataclass
@@ -317,12 +321,6 @@ def _columns(
     empty = {name: np.zeros(0, np.int64) for name in COLUMNS}
     whole = {name: np.concatenate(parts[name]) if parts else empty[name] for name in COLUMNS}
     return whole, [*calls], [*sites]
-
-
-COLUMNS = (
-    "rank", "group", "call", "site", "peer", "seq", "p2p", "state", "retired", "time_created",
-    "record", "timeout_ms", "line",
-)  # fmt: skip
 
 
 def peer_ranks(dump: Dump, groups: list[Group]) -> npt.NDArray[np.int32]:

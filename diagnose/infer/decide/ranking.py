@@ -20,6 +20,8 @@ from diagnose.timeline.event import Event, Timeline
 _GOES_ON = 60_000_000_000  # a step so long after the onset is none of a hung job
 # Evidence that only knows that a rank is stuck, and yields to what its stack or its lines show.
 _OUTDONE: frozenset[Basis] = frozenset({"wait", "dump", "monitor"})
+_ROWS = 10  # of evidence
+_APART = 4  # tiers between two of a class of which the weaker one adds nothing
 
 
 class Dropped(NamedTuple):
@@ -134,10 +136,6 @@ def _stepped_since(verdict: Verdict, timeline: Timeline) -> bool:
         event.time is not None and event.time > began + _GOES_ON
         for event in timeline.kind("progress")
     )
-
-
-_ROWS = 10  # of evidence
-_APART = 4  # tiers between two of a class of which the weaker one adds nothing
 
 
 def merge(hypotheses: list[Hypothesis]) -> list[Hypothesis]:

@@ -25,6 +25,24 @@ if TYPE_CHECKING:
 _MESSAGE = 400  # characters
 _SHORT = 160  # of them in one sentence
 _LINES = 300  # of a traceback that are read again
+# Python entry points of torch.distributed and the operation they issue.
+OP_OF_CALL = {
+    "all_reduce": "ALLREDUCE", "all_reduce_coalesced": "ALLREDUCE_COALESCED",
+    "broadcast": "BROADCAST", "broadcast_object_list": "BROADCAST", "reduce": "REDUCE",
+    "all_gather": "ALLGATHER", "all_gather_object": "ALLGATHER",
+    "all_gather_into_tensor": "_ALLGATHER_BASE", "_all_gather_base": "_ALLGATHER_BASE",
+    "gather": "GATHER", "gather_object": "GATHER", "scatter": "SCATTER",
+    "scatter_object_list": "SCATTER", "reduce_scatter": "REDUCE_SCATTER",
+    "reduce_scatter_tensor": "_REDUCE_SCATTER_BASE",
+    "_reduce_scatter_base": "_REDUCE_SCATTER_BASE", "all_to_all": "ALLTOALL",
+    "all_to_all_single": "ALLTOALL_BASE", "barrier": "BARRIER", "monitored_barrier": "BARRIER",
+    "send": "SEND", "recv": "RECV", "isend": "SEND", "irecv": "RECV",
+    "send_object_list": "SEND", "recv_object_list": "RECV", "batch_isend_irecv": "SEND",
+    "_engine_run_backward": "ALLREDUCE",
+}  # fmt: skip
+_GAP_LINES = 40
+_MODULE = "<module>"
+_DUMP_FRAME = expression(r'", line \d+ in |\.py:\d+\)\s*$')
 
 
 def exception_of(event: Event, raised: Raised) -> PythonException | None:
@@ -147,28 +165,6 @@ def _shown(frame: PythonFrame) -> CodeFrame:
 def _where(frames: Sequence[CodeFrame]) -> CodeFrame | None:
     """The innermost frame of the program itself."""
     return next((frame for frame in reversed(frames) if frame.own), None)
-
-
-# Python entry points of torch.distributed and the operation they issue.
-OP_OF_CALL = {
-    "all_reduce": "ALLREDUCE", "all_reduce_coalesced": "ALLREDUCE_COALESCED",
-    "broadcast": "BROADCAST", "broadcast_object_list": "BROADCAST", "reduce": "REDUCE",
-    "all_gather": "ALLGATHER", "all_gather_object": "ALLGATHER",
-    "all_gather_into_tensor": "_ALLGATHER_BASE", "_all_gather_base": "_ALLGATHER_BASE",
-    "gather": "GATHER", "gather_object": "GATHER", "scatter": "SCATTER",
-    "scatter_object_list": "SCATTER", "reduce_scatter": "REDUCE_SCATTER",
-    "reduce_scatter_tensor": "_REDUCE_SCATTER_BASE",
-    "_reduce_scatter_base": "_REDUCE_SCATTER_BASE", "all_to_all": "ALLTOALL",
-    "all_to_all_single": "ALLTOALL_BASE", "barrier": "BARRIER", "monitored_barrier": "BARRIER",
-    "send": "SEND", "recv": "RECV", "isend": "SEND", "irecv": "RECV",
-    "send_object_list": "SEND", "recv_object_list": "RECV", "batch_isend_irecv": "SEND",
-    "_engine_run_backward": "ALLREDUCE",
-}  # fmt: skip
-
-
-_GAP_LINES = 40
-_MODULE = "<module>"
-_DUMP_FRAME = expression(r'", line \d+ in |\.py:\d+\)\s*$')
 
 
 @dataclass(frozen=True, slots=True)

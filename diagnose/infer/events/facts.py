@@ -18,6 +18,11 @@ from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.captures import RANK_LIMIT, highest_rank, stated_facts
 from diagnose.timeline.event import Event, Timeline
 
+_TELLING = ("cause", "effect", "progress", "phase")
+_STRONG = ("decisive", "strong")
+_LINES = 200  # of a run that went on
+MAX_ATTEMPTS = 20  # earlier attempts with a note of their own
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -82,12 +87,6 @@ def _world_size(timeline: Timeline, named: Counter[str]) -> int | None:
     if not sizes:
         return None
     return max([*sizes, timeline.ranks[-1] + 1 if timeline.ranks else 0])
-
-
-_TELLING = ("cause", "effect", "progress", "phase")
-_STRONG = ("decisive", "strong")
-_LINES = 200  # of a run that went on
-MAX_ATTEMPTS = 20  # earlier attempts with a note of their own
 
 
 class Attempt(NamedTuple):

@@ -30,6 +30,13 @@ from diagnose.timeline.event import Event, Meaning, Timeline
 _LAST_LINES, _CAUGHT_LINES = 25, 150
 _SHORT, _PASTE = 200, 400  # lines
 _EFFECTS = ("timeout", "notified", "missing", "mismatch", "store_wait", "teardown", "joined")
+# A dotted name with what was raised, or a bare one, as no program writes it but below a traceback.
+_NAMED = re.compile(
+    r"(?:[a-z_]\w*\.)+(?:[A-Z][A-Za-z0-9]*[a-z]\w*)(?:: .*)?$|(?:[A-Z][a-z0-9]+){2,}$"
+)
+# A frame of a native stack, as a signal handler of the program itself prints it: a debugger, which
+# looks at a program that goes on, writes arguments.
+_FRAME = re.compile(r"(?:\[\d+\] )?#\d+ +\S.* (?:in|at) \S+(?! *\()[^()]*$")
 
 
 def failures(stories: Stories) -> Failures:
@@ -306,15 +313,6 @@ def unfinished_gathering(timeline: Timeline) -> Event | None:
     later = [event for event in timeline.kind("progress") if event.index > last.index]
     same = int(last.fields["joined"]) == int(last.fields["world_size"])
     return None if same or len(later) >= 2 else last
-
-
-# A dotted name with what was raised, or a bare one, as no program writes it but below a traceback.
-_NAMED = re.compile(
-    r"(?:[a-z_]\w*\.)+(?:[A-Z][A-Za-z0-9]*[a-z]\w*)(?:: .*)?$|(?:[A-Z][a-z0-9]+){2,}$"
-)
-# A frame of a native stack, as a signal handler of the program itself prints it: a debugger, which
-# looks at a program that goes on, writes arguments.
-_FRAME = re.compile(r"(?:\[\d+\] )?#\d+ +\S.* (?:in|at) \S+(?! *\()[^()]*$")
 
 
 def unexplained(stories: Stories) -> Failures:

@@ -16,6 +16,18 @@ from diagnose.timeline.draft import PENDING
 from diagnose.timeline.event import Event, Timeline
 
 _MS = 1_000_000
+# A bar whose own clock says about the wait's length was moving while the others waited.
+_NEAR_TIMEOUT = 0.5
+_DOING = {
+    "preprocessing": "preparing data",
+    "model_load": "loading the model",
+    "checkpoint": "saving a checkpoint",
+    "evaluation": "evaluating",
+    "inference": "generating",
+}
+BUSY = tuple(_DOING)  # work that one rank does while others wait
+# What the main rank does for all others; models are loaded by every rank.
+MAIN_ONLY = ("preprocessing", "checkpoint", "evaluation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,20 +172,6 @@ def pending_since(timeline: Timeline, group: str | None, seq: int | None) -> Sta
     time, event = min(same or pending, key=itemgetter(0))
     why = "when the first rank enqueued the operation that never finished"
     return Start(time, event.index, why)
-
-
-# A bar whose own clock says about the wait's length was moving while the others waited.
-_NEAR_TIMEOUT = 0.5
-_DOING = {
-    "preprocessing": "preparing data",
-    "model_load": "loading the model",
-    "checkpoint": "saving a checkpoint",
-    "evaluation": "evaluating",
-    "inference": "generating",
-}
-BUSY = tuple(_DOING)  # work that one rank does while others wait
-# What the main rank does for all others; models are loaded by every rank.
-MAIN_ONLY = ("preprocessing", "checkpoint", "evaluation")
 
 
 @dataclass(frozen=True, slots=True)

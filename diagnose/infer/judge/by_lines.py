@@ -31,6 +31,15 @@ from diagnose.timeline.event import Event, Fields, Timeline
 
 RANKS_LIMIT = 100_000
 _OF_VICTIMS = (None, 0, -signal.SIGTERM, -signal.SIGABRT)
+_KINDS = 64  # of calls, each compared with all others; so many are no cut lines
+# The most collectives by which a rank runs ahead of its peers: a GPU's queue of launched kernels
+# holds 1,024, and each waits for the one before it.
+_AHEAD = 1_024
+# What gradients run through; who runs something else meanwhile has left the training step.
+_OF_GRADIENTS = ("ALLREDUCE", "REDUCE_SCATTER", "_REDUCE_SCATTER_BASE")
+_RANKS_TO_VOTE = 3
+_Call = tuple[int | None, str | None, str | None]
+_PAIR = 2  # ranks of which nobody knows which is odd
 
 
 @dataclass
@@ -220,17 +229,6 @@ def _per_source(timeline: Timeline) -> int | None:
     counts = Counter(map(len, ranks.values()))
     size, files = max(counts.items(), key=lambda one: (one[1], one[0]), default=(0, 0))
     return size if size > 1 and files > 1 and 2 * files > len(ranks) else None
-
-
-_KINDS = 64  # of calls, each compared with all others; so many are no cut lines
-# The most collectives by which a rank runs ahead of its peers: a GPU's queue of launched kernels
-# holds 1,024, and each waits for the one before it.
-_AHEAD = 1_024
-# What gradients run through; who runs something else meanwhile has left the training step.
-_OF_GRADIENTS = ("ALLREDUCE", "REDUCE_SCATTER", "_REDUCE_SCATTER_BASE")
-_RANKS_TO_VOTE = 3
-_Call = tuple[int | None, str | None, str | None]
-_PAIR = 2  # ranks of which nobody knows which is odd
 
 
 def disagreement(group: str | None, waits: Mapping[int, Op]) -> Verdict | None:

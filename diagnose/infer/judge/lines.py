@@ -35,6 +35,12 @@ _MANY = 7  # times as many ranks wait as are missing: no excerpt leaves out so f
 _ORDER: dict[Kind, int] = {
     "mismatched": 0, "conditional": 0, "missing": 1, "shifted": 2, "all_joined": 3, "unclear": 4,
 }  # fmt: skip
+# Lines between a list of tasks and the line that says what became of them.
+_LISTED = 12
+# So many came for each one that is missing: a list with larger gaps is of a group with gaps.
+_CAME = 3
+_RANKS_LIMIT = 100_000
+_NAMED_LIMIT = 1_000_000  # ranks that different lines name, one after the other, in one job
 
 
 def stalls(timeline: Timeline, world_size: int | None) -> list[Verdict]:
@@ -289,14 +295,6 @@ def _complete(standing: ByLines, waiting: Verdict) -> Verdict:
     elif standing.found.folded:
         why = "Ray merged equal lines of several ranks, so a missing rank means nothing"
     return replace(waiting, why=why)
-
-
-# Lines between a list of tasks and the line that says what became of them.
-_LISTED = 12
-# So many came for each one that is missing: a list with larger gaps is of a group with gaps.
-_CAME = 3
-_RANKS_LIMIT = 100_000
-_NAMED_LIMIT = 1_000_000  # ranks that different lines name, one after the other, in one job
 
 
 def not_come(timeline: Timeline, world_size: int | None) -> list[Verdict]:

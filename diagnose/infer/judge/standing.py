@@ -22,6 +22,10 @@ from diagnose.infer.judge.verdict import Op, gathered_size
 
 WORLD = ("0", "default_pg")  # names of the group of all ranks
 _MOST_MEMBERS = 100_000  # members
+USUAL_NODE = 8  # ranks
+_UNLIKELY = 10  # times as many other choices as nodes, at least, of ranks left out at random
+_UNSEEN = 4096  # ranks of which nothing tells that one operation waits for
+_NEVER = -2  # before any call, also one whose number nobody tells
 
 
 @dataclass(slots=True)
@@ -141,12 +145,6 @@ def line_through(places: Mapping[int, int]) -> tuple[int, int] | None:
     if rest or stride < 1 or any(first + stride * at != one for at, one in known):
         return None
     return first, stride
-
-
-USUAL_NODE = 8  # ranks
-_UNLIKELY = 10  # times as many other choices as nodes, at least, of ranks left out at random
-_UNSEEN = 4096  # ranks of which nothing tells that one operation waits for
-_NEVER = -2  # before any call, also one whose number nobody tells
 
 
 @dataclass

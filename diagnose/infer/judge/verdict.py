@@ -24,6 +24,22 @@ Call = tuple[int | None, str | None, int | None, int | None]
 # What is waited for as one: group, of sends and receives?, number.
 Unit = tuple[str, bool, int]
 _Made = TypeVar("_Made")
+Kind = Literal[
+    "missing",  # ranks that did not join
+    "mismatched",  # ranks in another call than their group
+    "conditional",  # the same by a branch: some are in a barrier
+    "shifted",  # ranks at different numbers of one operation
+    "stuck_host",  # ranks that were alive, had nothing pending and did not join
+    "stuck_device",  # ranks that joined, and only their devices did not finish
+    "cycle",  # ranks that wait for each other
+    "network",  # all joined, and dumps show that nobody lags
+    "all_joined",  # all joined as far as lines show
+    "unclear",
+]
+Role = Literal["culprit", "waiting", "idle", "done", "no dump"]
+DIFFER: tuple[Kind, ...] = ("mismatched", "conditional", "shifted", "cycle")
+_ABSENT: tuple[Kind, ...] = ("missing", "stuck_host")
+_SEVERAL = 3  # ranks that wait, so that the gap below them tells something
 
 
 def in_words(call: Call) -> str:
@@ -125,24 +141,6 @@ def majority_of(votes: Mapping[_Made, int]) -> _Made | None:
 def is_p2p(op: str | None, size_in: int | None) -> bool:
     """Whether who waits in it waits for a partner, whom the line does not name."""
     return op in P2P_OPS or (op == _BATCH and size_in is None)
-
-
-Kind = Literal[
-    "missing",  # ranks that did not join
-    "mismatched",  # ranks in another call than their group
-    "conditional",  # the same by a branch: some are in a barrier
-    "shifted",  # ranks at different numbers of one operation
-    "stuck_host",  # ranks that were alive, had nothing pending and did not join
-    "stuck_device",  # ranks that joined, and only their devices did not finish
-    "cycle",  # ranks that wait for each other
-    "network",  # all joined, and dumps show that nobody lags
-    "all_joined",  # all joined as far as lines show
-    "unclear",
-]
-Role = Literal["culprit", "waiting", "idle", "done", "no dump"]
-DIFFER: tuple[Kind, ...] = ("mismatched", "conditional", "shifted", "cycle")
-_ABSENT: tuple[Kind, ...] = ("missing", "stuck_host")
-_SEVERAL = 3  # ranks that wait, so that the gap below them tells something
 
 
 class Sign(NamedTuple):

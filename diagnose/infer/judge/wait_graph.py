@@ -15,6 +15,7 @@ from diagnose.infer.judge.verdict import Op, Unit
 Edges = Mapping[int, Set[int]]
 
 _CIRCLE = 512  # ranks of a circle that is looked into
+_Targets = tuple[Collection[int], Collection[int]]
 
 
 def components(nodes: Iterable[int], edges: Edges) -> list[list[int]]:
@@ -93,9 +94,6 @@ def _way_around(edges: Edges) -> list[int]:
 def _has_circle(edges: Edges, nodes: Set[int]) -> bool:
     inner = {node: edges[node] & nodes for node in nodes}
     return any(len(part) > 1 for part in components(sorted(nodes), inner))
-
-
-_Targets = tuple[Collection[int], Collection[int]]
 
 
 class Wait(NamedTuple):

@@ -29,6 +29,22 @@ if TYPE_CHECKING:
 
 
 _WORDS: tuple[EvidenceTier, ...] = get_args(EvidenceTier)
+_ROWS = 8  # events that one hypothesis takes as its evidence
+# What kind of evidence a hypothesis rests on; kinds are weighed against each other.
+Basis = Literal[
+    "line",  # a line of the log states it
+    "exit",  # how a process ended
+    "wait",  # ranks that wait in a collective
+    "dump",  # dumps, counters or call lines of collectives
+    "stack",  # a stack that was taken of a process
+    "traceback",  # frames that a process printed itself
+    "monitor",  # a process reports that one of its own threads is blocked
+    "silence",  # regular lines that stopped
+    "node",  # what a node reports of itself
+    "checkpoint",  # files of a checkpoint
+    "issue",  # the conditions of a known issue
+    "inference",  # anything else that follows from who was where
+]
 
 
 class Tier(IntEnum):
@@ -85,24 +101,6 @@ def stated(strength: Strength, grounds: Iterable[str]) -> Tier:
     """The tier of what a line of an entry states, under all that holds of the line."""
     tiers = _STATED[strength]
     return min((tiers.get(ground, tiers["timely"]) for ground in grounds), default=tiers["timely"])
-
-
-_ROWS = 8  # events that one hypothesis takes as its evidence
-# What kind of evidence a hypothesis rests on; kinds are weighed against each other.
-Basis = Literal[
-    "line",  # a line of the log states it
-    "exit",  # how a process ended
-    "wait",  # ranks that wait in a collective
-    "dump",  # dumps, counters or call lines of collectives
-    "stack",  # a stack that was taken of a process
-    "traceback",  # frames that a process printed itself
-    "monitor",  # a process reports that one of its own threads is blocked
-    "silence",  # regular lines that stopped
-    "node",  # what a node reports of itself
-    "checkpoint",  # files of a checkpoint
-    "issue",  # the conditions of a known issue
-    "inference",  # anything else that follows from who was where
-]
 
 
 class Lost(Enum):

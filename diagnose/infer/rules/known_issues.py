@@ -31,6 +31,17 @@ _ANY = ""  # the key of issues that any job may have
 _ROLES = ("cause", "effect", "aftermath")
 _TELLS = ("exception", "trouble", "handled")
 _SIZE = 1 << 20  # of all lines
+_ROWS_OF_STALL, _ROWS = 4, 8
+_TIERS = {"high": Tier.PROVEN, "medium": Tier.STRONG, "low": Tier.CIRCUMSTANTIAL}
+_UNCHECKED = 2  # at most, of issues whose versions the log does not say
+# States of who waits, or of a job that may: a process that failed had no need to.
+_WAITS = frozenset({"timeout", "mismatch", "behind", "no_progress"})
+_STATE_OF_KIND = {
+    "mismatched": "mismatch", "conditional": "mismatch", "cycle": "mismatch", "shifted": "behind",
+    "missing": "missing_ranks", "stuck_host": "missing_ranks",
+    "all_joined": "all_joined", "network": "all_joined", "stuck_device": "all_joined",
+}  # fmt: skip
+_FIRST_COLLECTIVES = 5
 
 
 def possible(
@@ -130,11 +141,6 @@ def _in_order(parts: list[str], text: str, start: int, end: int) -> bool:
     return True
 
 
-_ROWS_OF_STALL, _ROWS = 4, 8
-_TIERS = {"high": Tier.PROVEN, "medium": Tier.STRONG, "low": Tier.CIRCUMSTANTIAL}
-_UNCHECKED = 2  # at most, of issues whose versions the log does not say
-
-
 @dataclass(frozen=True, slots=True)
 class Situation:
     """What conditions of known issues may ask about.
@@ -213,16 +219,6 @@ def situation(context: Context) -> Situation:
         rows=rows,
         lines=lines_of(timeline),
     )
-
-
-# States of who waits, or of a job that may: a process that failed had no need to.
-_WAITS = frozenset({"timeout", "mismatch", "behind", "no_progress"})
-_STATE_OF_KIND = {
-    "mismatched": "mismatch", "conditional": "mismatch", "cycle": "mismatch", "shifted": "behind",
-    "missing": "missing_ranks", "stuck_host": "missing_ranks",
-    "all_joined": "all_joined", "network": "all_joined", "stuck_device": "all_joined",
-}  # fmt: skip
-_FIRST_COLLECTIVES = 5
 
 
 def _states(stall: Verdict) -> Iterator[str]:

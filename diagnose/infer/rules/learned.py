@@ -61,6 +61,16 @@ SURE = 0.55
 # And of a kind that makes the unspecific class no better than a guess.
 _DOUBT = 0.37
 _SURELY = 0.75  # of each of two lines that make a class likely
+_BUSY = "Nothing says what went wrong; the log ends amid this work, which was not finished."
+FINDING = "raised_at_import"
+_MODULE = "<module>"  # the function of code that runs at an import, and of a script
+_RUNPY = "runpy"  # what runs a module as the program: `python -m`
+# What code raises that calls what is not there or is otherwise; no file, network or memory lacks.
+_CODE_RAISES = frozenset(
+    {"AttributeError", "ImportError", "IndentationError", "ModuleNotFoundError", "NameError",
+     "NotImplementedError", "RuntimeError", "SyntaxError", "TypeError", "ValueError"}
+)  # fmt: skip
+_OF_ENVIRONMENT = ("environ", "getenv")  # a value that somebody set
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,9 +287,6 @@ def _grounds(reading: Reading) -> list[str]:
     return [f"probability {reading.probability:.2f}", *reading.words]
 
 
-_BUSY = "Nothing says what went wrong; the log ends amid this work, which was not finished."
-
-
 def leads_of(context: Context) -> list[Hypothesis]:
     """What is better than nothing where nothing is likely: low confidence, and no culprits."""
     phase = context.activity.phase if context.activity.moving else None
@@ -290,17 +297,6 @@ def leads_of(context: Context) -> list[Hypothesis]:
         return [replace(inferred(busy, Tier.GUESS, context.catalog, _BUSY), rule="busy")]
     lead = suggested(context, unknown_lines(context))
     return [lead] if lead else []
-
-
-FINDING = "raised_at_import"
-_MODULE = "<module>"  # the function of code that runs at an import, and of a script
-_RUNPY = "runpy"  # what runs a module as the program: `python -m`
-# What code raises that calls what is not there or is otherwise; no file, network or memory lacks.
-_CODE_RAISES = frozenset(
-    {"AttributeError", "ImportError", "IndentationError", "ModuleNotFoundError", "NameError",
-     "NotImplementedError", "RuntimeError", "SyntaxError", "TypeError", "ValueError"}
-)  # fmt: skip
-_OF_ENVIRONMENT = ("environ", "getenv")  # a value that somebody set
 
 
 def with_import(

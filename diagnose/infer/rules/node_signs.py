@@ -37,6 +37,7 @@ _OF_RANKS: Mapping[Kind, CulpritKind] = {
 _PROOF: frozenset[Kind] = frozenset({"gpu_lost", "oom_kill"})
 # All others are circumstantial; NCCL's RAS takes for dead whom it can no longer reach.
 _TIERS: Mapping[Kind, Tier] = dict.fromkeys(_PROOF, Tier.STRONG) | {"dead": Tier.LIKELY}
+_OTHERS = 2  # nodes that are cut off from it
 
 
 def propose(context: Context) -> Iterator[Hypothesis]:
@@ -140,9 +141,6 @@ def _summary(group: Sequence[Sign]) -> str:
     if first.kind in _OF_RANKS:
         return f"NCCL's RAS report says of {first.what}: {first.text}{rest}"
     return f"{first.host or 'A node'} says of {first.what}: {first.text}{rest}"
-
-
-_OTHERS = 2  # nodes that are cut off from it
 
 
 @dataclass(frozen=True, slots=True)

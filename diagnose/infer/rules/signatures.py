@@ -41,6 +41,9 @@ _WHY: Mapping[CulpritOf, str] = {
     "complement": "its peers printed the error, it did not",
     "none": "",
 }
+_NODE = 8  # devices of one
+# Not "of" or "from", which are said of peers.
+_ON_RANK = expression(r"(?i)\b(?:on|in|at) (?:the )?(?:global[ _])?rank[ _=:#]?(\d{1,6})\b")
 
 
 def propose(context: Context) -> Iterator[Hypothesis]:
@@ -267,11 +270,6 @@ def _call(fields: Fields, whose: str) -> str:
 
 def _detail(fields: Fields) -> str:
     return fields.get("message") or fields.get("reason") or ""
-
-
-_NODE = 8  # devices of one
-# Not "of" or "from", which are said of peers.
-_ON_RANK = expression(r"(?i)\b(?:on|in|at) (?:the )?(?:global[ _])?rank[ _=:#]?(\d{1,6})\b")
 
 
 def culprits_of(

@@ -36,6 +36,41 @@ _BUSY = {
 }
 # Operations that may be a barrier, where the log tells no sizes.
 _MAY_BE_TINY = (None, "ALLREDUCE", "BROADCAST", "BARRIER", "ALLGATHER")
+# Steps between the last ones of two ranks that no delay of a log explains.
+_APART = 5
+# How far the evidence reaches where it is sure, and where it is not.
+TIERS: Mapping[Finding, tuple[Tier, Tier]] = {
+    "mismatched": (Tier.OBSERVED, Tier.STRONG),
+    "cycle": (Tier.STRONG, Tier.LIKELY),
+    "missing": (Tier.STRONG, Tier.CIRCUMSTANTIAL),
+    "stuck_host": (Tier.STRONG, Tier.LIKELY),
+    "stuck_device": (Tier.STRONG, Tier.LIKELY),
+    "network": (Tier.CIRCUMSTANTIAL, Tier.CIRCUMSTANTIAL),
+    "no_network": (Tier.WEAK, Tier.WEAK),  # on one host
+}
+_KIND: Mapping[Kind, CulpritKind] = {
+    "missing": "missing", "stuck_host": "stuck_host", "stuck_device": "stuck_device",
+    "mismatched": "mismatched",
+}  # fmt: skip
+# Why one culprit is one, and why several are.
+_WHY: Mapping[Kind, tuple[str, str]] = {
+    "stuck_host": (
+        "idle; never launched the collective its peers are waiting on",
+        "idle; never launched the collective their peers are waiting on",
+    ),
+    "stuck_device": (
+        "it launched the same operations as its peers, and only its device did not finish",
+        "they launched the same operations as their peers, and only their devices did not finish",
+    ),
+    "mismatched": (
+        "its calls differ from those of its group",
+        "their calls differ from those of their groups",
+    ),
+}
+_NOT_CALLED = (
+    "it never made the call its peers are waiting in",
+    "they never made the call their peers are waiting in",
+)
 
 
 def at_work(stall: Verdict, context: Context) -> Hypothesis | None:
@@ -165,45 +200,6 @@ def _who(stall: Verdict, activity: Activity) -> list[int]:
     if waiting and 0 not in waiting and busy_alone and activity.phase in MAIN_ONLY:
         return [0]
     return []
-
-
-# Steps between the last ones of two ranks that no delay of a log explains.
-_APART = 5
-
-
-# How far the evidence reaches where it is sure, and where it is not.
-TIERS: Mapping[Finding, tuple[Tier, Tier]] = {
-    "mismatched": (Tier.OBSERVED, Tier.STRONG),
-    "cycle": (Tier.STRONG, Tier.LIKELY),
-    "missing": (Tier.STRONG, Tier.CIRCUMSTANTIAL),
-    "stuck_host": (Tier.STRONG, Tier.LIKELY),
-    "stuck_device": (Tier.STRONG, Tier.LIKELY),
-    "network": (Tier.CIRCUMSTANTIAL, Tier.CIRCUMSTANTIAL),
-    "no_network": (Tier.WEAK, Tier.WEAK),  # on one host
-}
-_KIND: Mapping[Kind, CulpritKind] = {
-    "missing": "missing", "stuck_host": "stuck_host", "stuck_device": "stuck_device",
-    "mismatched": "mismatched",
-}  # fmt: skip
-# Why one culprit is one, and why several are.
-_WHY: Mapping[Kind, tuple[str, str]] = {
-    "stuck_host": (
-        "idle; never launched the collective its peers are waiting on",
-        "idle; never launched the collective their peers are waiting on",
-    ),
-    "stuck_device": (
-        "it launched the same operations as its peers, and only its device did not finish",
-        "they launched the same operations as their peers, and only their devices did not finish",
-    ),
-    "mismatched": (
-        "its calls differ from those of its group",
-        "their calls differ from those of their groups",
-    ),
-}
-_NOT_CALLED = (
-    "it never made the call its peers are waiting in",
-    "they never made the call their peers are waiting in",
-)
 
 
 def propose(context: Context) -> Iterator[Hypothesis]:

@@ -34,6 +34,13 @@ from diagnose.text.ranks import fold_ranks, ranks_phrase
 from diagnose.timeline.captures import captured_ranks
 from diagnose.timeline.event import Event, Timeline
 
+_LEAST_COMPLAIN = 2  # ranks, where nothing tells whether the log shows all of the job
+_LISTED = 4096  # ranks of a job whose missing ones are listed
+# NCCL's own connections take seconds; frameworks set minutes.
+_NO_JOB_KEEPS_MS = 5_000
+_LEAST_STOPPED = 2  # ranks, since one alone proves little
+_STOPS = ("SIGTERM", "15")
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:
@@ -53,9 +60,6 @@ class Seen:
     vague: bool = False
     explains: Sequence[str] = ()
     longer_timeout: Answer | None = None
-
-
-_LEAST_COMPLAIN = 2  # ranks, where nothing tells whether the log shows all of the job
 
 
 def list_of_gone(context: Context) -> Seen | None:
@@ -152,9 +156,6 @@ def _is_quiet(gone: set[int], complain: set[int], context: Context) -> bool:
         return False
     places = {story.lost_peer.source for story in stories.values() if story.lost_peer}
     return any(author.rank in gone for place in places for author in writers[place])
-
-
-_LISTED = 4096  # ranks of a job whose missing ones are listed
 
 
 def propose_gathering(context: Context) -> Iterator[Hypothesis]:
@@ -260,12 +261,6 @@ def _counted(timeline: Timeline, world: int) -> set[int]:
     sizes = timeline.capturing("world_size", "rank")
     counted = {event.fields["rank"] for event in sizes if event.fields["world_size"] == str(world)}
     return {rank for text in counted for rank in captured_ranks(text)}
-
-
-# NCCL's own connections take seconds; frameworks set minutes.
-_NO_JOB_KEEPS_MS = 5_000
-_LEAST_STOPPED = 2  # ranks, since one alone proves little
-_STOPS = ("SIGTERM", "15")
 
 
 class Predicate(NamedTuple):

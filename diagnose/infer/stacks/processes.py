@@ -52,6 +52,13 @@ _HELD: frozenset[State] = frozenset({"python", "sleep", "unknown"})
 _AT_WORK: frozenset[State] = frozenset({"python", "preprocessing", "evaluation", "compile"})
 _BUSY = 0.6  # of a CPU
 _IDLE = 0.1
+_FRAME = expression(
+    r'File "(?P<file>[^"]{1,1000})", line (?P<line>\d{1,9}),? in (?P<func>\S{1,300})'
+    r"|(?P<spy>\S{1,300}) \((?P<path>[^()]{1,1000}):(?P<number>\d{1,9})\)\s*\Z"
+)
+_LAST_LINES = 12  # from the innermost frame of a stack to what ended its process
+# Lines by rank and source.
+Ends = Mapping[tuple[int | None, str], Sequence[int]]
 
 
 def refined(
@@ -213,16 +220,6 @@ def _asleep(wait: Wait) -> State | None:
     if wait.call in ("clock_nanosleep", "nanosleep", "pause"):
         return "sleep"
     return "lock" if wait.call in ("futex", "wait4", "waitid", "semtimedop") else None
-
-
-_FRAME = expression(
-    r'File "(?P<file>[^"]{1,1000})", line (?P<line>\d{1,9}),? in (?P<func>\S{1,300})'
-    r"|(?P<spy>\S{1,300}) \((?P<path>[^()]{1,1000}):(?P<number>\d{1,9})\)\s*\Z"
-)
-_LAST_LINES = 12  # from the innermost frame of a stack to what ended its process
-
-# Lines by rank and source.
-Ends = Mapping[tuple[int | None, str], Sequence[int]]
 
 
 def with_printed(

@@ -34,6 +34,41 @@ from diagnose.parse.stacks import Frame
 from diagnose.parse.tracebacks import is_generated, library_path
 
 _PREFIXES = expression(r"_+(?:GI_+)?(?:libc_+)?")
+_COMPILED = {
+    native: tuple(
+        (rule, expression(rule.func), expression(rf"(?:.*/)?(?:{rule.file})"))
+        for rule in RULES
+        if rule.native == native
+    )
+    for native in (False, True)
+}
+_COMPILED_HELPERS = tuple((expression(func), expression(file)) for func, file in HELPERS)
+_COMPILED_OWN_PHASES = tuple((name, expression(func)) for name, func in OWN_PHASES)
+_COMPILED_PHASES = tuple((expression(func), expression(file)) for _, func, file in PHASES)
+# How the C library waits for a lock, from the innermost frame on.
+_WAITING = expression(
+    r"(do_)?futex\w*|lll_lock_wait\w*|pthread_(mutex|rwlock|spin)_\w*lock\w*|(new_)?sem_\w*wait\w*"
+    r"|syscall|std::(mutex|unique_lock|lock_guard|shared_mutex)::.*|gthread_mutex_lock|\?\?"
+)
+_MUTEX = expression(r"lll_lock_wait\w*|pthread_(mutex|rwlock|spin)_\w*lock\w*")
+_SEMAPHORE = expression(r"(do_)?futex\w*|(new_)?sem_\w*wait\w*")
+_LIBC = expression(r"(?:lib(?:c|pthread)[.\-].*|[\w\-.]+\.[chS])?")
+_GIL = expression(r"take_gil|PyEval_(?:Restore|Acquire)Thread|PyGILState_Ensure")
+_OWN_LOCKS = expression(r"(?:take|drop)_gil|Py\w+|pthread_cond_\w+|std::condition_variable.*")
+_PROFILER = expression(r"nv\d*cupti|cupti\w*")
+_DRIVER = expression(r"lib(?:cuda|cupti|amdhip64|hsa-runtime64)[.\-].*")
+_GPU = expression(r"lib(?:cuda|cudart|cupti|amdhip64|hsa-runtime64)[.\-].*")
+# Calls that hand work to the GPU or give something back; none waits for kernels to end.
+_CALLS = expression(
+    r"(?:cuda|cu|hip)(?:(?:Graph)?Launch|Mem(?:cpy|set)\w*Async|HostRegister|Module(?:Unl|L)oad"
+    r"|EventRecord|Stream(?:Create|Destroy)|CtxCreate|Init|Ipc)\w*|ncclGroupEnd\w*"
+)
+_ABORT = expression(r"ncclCommAbort\w*")
+# Values and tensors fetched from the GPU come once its kernels have ended.
+_FETCHES = expression(r"at::.*(?:_local_scalar_dense|item|copy)\w*|at::.*::to\w*")
+_SYNCHRONIZES = expression(r"(?:cuda|cu|hip)\w*Synchronize\w*")
+# The kernel's ways to sleep, whatever for.
+_SLEEPS = expression(r"(io_)?schedule|mutex_lock|rwsem_|down|rt_mutex|wait_for_|bit_wait|out_of_")
 
 
 @lru_cache(maxsize=65_536)
@@ -88,19 +123,6 @@ def phase(frames: Sequence[Frame]) -> str | None:
     return own or (PHASES[found][0] if found < len(PHASES) else None)
 
 
-_COMPILED = {
-    native: tuple(
-        (rule, expression(rule.func), expression(rf"(?:.*/)?(?:{rule.file})"))
-        for rule in RULES
-        if rule.native == native
-    )
-    for native in (False, True)
-}
-_COMPILED_HELPERS = tuple((expression(func), expression(file)) for func, file in HELPERS)
-_COMPILED_OWN_PHASES = tuple((name, expression(func)) for name, func in OWN_PHASES)
-_COMPILED_PHASES = tuple((expression(func), expression(file)) for _, func, file in PHASES)
-
-
 @lru_cache(maxsize=65_536)
 def _rules(frame: Frame) -> tuple[Rule | None, ...]:
     """The first rule of each level that knows the frame."""
@@ -146,32 +168,6 @@ def _own_phase(frame: Frame) -> str | None:
         return None
     func, _ = names(frame)
     return next((name for name, pattern in _COMPILED_OWN_PHASES if pattern.fullmatch(func)), None)
-
-
-# How the C library waits for a lock, from the innermost frame on.
-_WAITING = expression(
-    r"(do_)?futex\w*|lll_lock_wait\w*|pthread_(mutex|rwlock|spin)_\w*lock\w*|(new_)?sem_\w*wait\w*"
-    r"|syscall|std::(mutex|unique_lock|lock_guard|shared_mutex)::.*|gthread_mutex_lock|\?\?"
-)
-_MUTEX = expression(r"lll_lock_wait\w*|pthread_(mutex|rwlock|spin)_\w*lock\w*")
-_SEMAPHORE = expression(r"(do_)?futex\w*|(new_)?sem_\w*wait\w*")
-_LIBC = expression(r"(?:lib(?:c|pthread)[.\-].*|[\w\-.]+\.[chS])?")
-_GIL = expression(r"take_gil|PyEval_(?:Restore|Acquire)Thread|PyGILState_Ensure")
-_OWN_LOCKS = expression(r"(?:take|drop)_gil|Py\w+|pthread_cond_\w+|std::condition_variable.*")
-_PROFILER = expression(r"nv\d*cupti|cupti\w*")
-_DRIVER = expression(r"lib(?:cuda|cupti|amdhip64|hsa-runtime64)[.\-].*")
-_GPU = expression(r"lib(?:cuda|cudart|cupti|amdhip64|hsa-runtime64)[.\-].*")
-# Calls that hand work to the GPU or give something back; none waits for kernels to end.
-_CALLS = expression(
-    r"(?:cuda|cu|hip)(?:(?:Graph)?Launch|Mem(?:cpy|set)\w*Async|HostRegister|Module(?:Unl|L)oad"
-    r"|EventRecord|Stream(?:Create|Destroy)|CtxCreate|Init|Ipc)\w*|ncclGroupEnd\w*"
-)
-_ABORT = expression(r"ncclCommAbort\w*")
-# Values and tensors fetched from the GPU come once its kernels have ended.
-_FETCHES = expression(r"at::.*(?:_local_scalar_dense|item|copy)\w*|at::.*::to\w*")
-_SYNCHRONIZES = expression(r"(?:cuda|cu|hip)\w*Synchronize\w*")
-# The kernel's ways to sleep, whatever for.
-_SLEEPS = expression(r"(io_)?schedule|mutex_lock|rwsem_|down|rt_mutex|wait_for_|bit_wait|out_of_")
 
 
 def stuck(frames: Sequence[Frame], *, shown: bool) -> tuple[State, int] | None:

@@ -68,6 +68,42 @@ _NOBODY = {
     "by_its_rule": "no evidence shows whose it is",
 }
 _MAX_SPARED = 6
+MAX_RIVALS, MAX_PROPOSALS = 20, 40
+_LOST = {
+    "explained": "a consequence of {0}, whose class explains it",
+    "explained_by_likely": "a consequence of {0}, which is likely enough to explain a class "
+    "of a higher tier",
+    "explained_by_stronger": "each explains the other, and {0} is at least as strong",
+    "explained_by_first_death": "each explains the other, and ranks of {0} died before any wait "
+    "ended",
+    "ended_a_hang": "the job was seen to hang before somebody ended it: see {0}",
+    "ended_after_a_death": "a process had died before somebody ended the job: see {0}",
+    "seen_late": "its first line comes after the first failure, unlike {0}",
+    "weak_evidence": "its evidence is only a weak hint, that of {0} is more",
+    "circumstantial": "its evidence is circumstantial, that of {0} proves the class",
+    "seen_after": "its first line comes after that of {0}",
+    "less_evidence": "its evidence weighs less than that of {0}",
+}
+_RESISTED = {
+    "ended_by_it": "{0} would explain it, but only ended the job that this one had stopped",
+    "explained_too_weakly": "{0} would explain it, but is too weak to explain anything",
+    "stated_first": "{0} would explain it, but the same process stated this one first",
+    "died_first": "{0} would explain it, but its ranks died before any wait ended",
+    "of_higher_tier": "{0} would explain it, but is of a lower tier, and not likely",
+    "seen_before": "{0} would explain it, but appears only after the first failure",
+    "reads_closer": "{0} would explain it, but this known issue matches the same line more closely",
+    "explains_back": "each explains the other, and this one is stronger",
+}
+_DROPPED = {
+    "stacks_know_what": "stacks of the same ranks show better what they were doing",
+    "lines_know_what": "lines of the same ranks show better what they were doing",
+    "silent_since_trouble": "the job fell silent when a process had stated this",
+    "below_threshold": "what was weighed leaves it no tier, too little for a verdict",
+}
+_DISBELIEVED = {
+    "stepped_since": "steps were made after the operation that the dumps show as pending",
+    "cut_amid_a_call": "all ranks made the same call, and the log may just end there",
+}
 
 
 def verdict_reasons(
@@ -192,45 +228,6 @@ def confidence_reasons(level: Confidence, asked: Sequence[Condition]) -> list[Re
             for one in shown
         ),
     ]
-
-
-MAX_RIVALS, MAX_PROPOSALS = 20, 40
-
-_LOST = {
-    "explained": "a consequence of {0}, whose class explains it",
-    "explained_by_likely": "a consequence of {0}, which is likely enough to explain a class "
-    "of a higher tier",
-    "explained_by_stronger": "each explains the other, and {0} is at least as strong",
-    "explained_by_first_death": "each explains the other, and ranks of {0} died before any wait "
-    "ended",
-    "ended_a_hang": "the job was seen to hang before somebody ended it: see {0}",
-    "ended_after_a_death": "a process had died before somebody ended the job: see {0}",
-    "seen_late": "its first line comes after the first failure, unlike {0}",
-    "weak_evidence": "its evidence is only a weak hint, that of {0} is more",
-    "circumstantial": "its evidence is circumstantial, that of {0} proves the class",
-    "seen_after": "its first line comes after that of {0}",
-    "less_evidence": "its evidence weighs less than that of {0}",
-}
-_RESISTED = {
-    "ended_by_it": "{0} would explain it, but only ended the job that this one had stopped",
-    "explained_too_weakly": "{0} would explain it, but is too weak to explain anything",
-    "stated_first": "{0} would explain it, but the same process stated this one first",
-    "died_first": "{0} would explain it, but its ranks died before any wait ended",
-    "of_higher_tier": "{0} would explain it, but is of a lower tier, and not likely",
-    "seen_before": "{0} would explain it, but appears only after the first failure",
-    "reads_closer": "{0} would explain it, but this known issue matches the same line more closely",
-    "explains_back": "each explains the other, and this one is stronger",
-}
-_DROPPED = {
-    "stacks_know_what": "stacks of the same ranks show better what they were doing",
-    "lines_know_what": "lines of the same ranks show better what they were doing",
-    "silent_since_trouble": "the job fell silent when a process had stated this",
-    "below_threshold": "what was weighed leaves it no tier, too little for a verdict",
-}
-_DISBELIEVED = {
-    "stepped_since": "steps were made after the operation that the dumps show as pending",
-    "cut_amid_a_call": "all ranks made the same call, and the log may just end there",
-}
 
 
 def rival_reasons(ranked: Sequence[Hypothesis], timeline: Timeline) -> list[Reason]:
