@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from diagnose.infer.collectives.analyze import judge
-from diagnose.infer.collectives.beside import (
+from diagnose.infer.collectives.analyze import (
     Lines,
     combined,
     compared,
+    judge,
     lines_beside,
     settled,
 )
