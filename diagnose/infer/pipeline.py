@@ -264,13 +264,10 @@ def _judged(job: Job, context: Context) -> Stopped | None:
     """Who is waited for by dumps and counters, with what lines tell beside them."""
     if job.collectives is None or not ranking.worth_analysis(context):
         return None
-    from diagnose.infer.collectives.analyze import (
-        judge,  # noqa: PLC0415  few jobs have dumps
-        lines_beside,  # noqa: PLC0415
-    )
+    from diagnose.infer.collectives import analyze  # noqa: PLC0415  few jobs have dumps
 
-    lines = lines_beside(context.timeline, context.stalls)
-    return judge(job.collectives, lines, alive=context.alive)
+    lines = analyze.lines_beside(context.timeline, context.stalls)
+    return analyze.judge(job.collectives, lines, alive=context.alive)
 
 
 def _first_failure(context: Context) -> Event | None:
