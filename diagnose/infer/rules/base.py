@@ -65,42 +65,30 @@ class Tier(IntEnum):
         return _WORDS[self]
 
 
-_DECISIVE: Mapping[str, Tier] = {
-    "timely": Tier.PROVEN,
-    "late": Tier.OBSERVED,  # seen only after the first wait or teardown
-    "in_trouble": Tier.LIKELY,  # who ended a job that had printed errors that no entry knows
-    "doubted": Tier.STRONG,  # other ranks went on for long
-    "recovered": Tier.CIRCUMSTANTIAL,  # its rank went on afterwards
-    "late_ending": Tier.CIRCUMSTANTIAL,  # what launchers do to victims, after the first wait
+# What a decisive, a strong and a weak entry state of a line, by what holds of it.
+_STATED: Mapping[str, tuple[Tier, Tier, Tier]] = {
+    "timely": (Tier.PROVEN, Tier.STRONG, Tier.WEAK),
+    # An entry that others know better.
+    "generic": (Tier.PROVEN, Tier.LIKELY, Tier.GUESS),
+    # The line breaks off in the message.
+    "cut": (Tier.PROVEN, Tier.STRONG, Tier.GUESS),
+    # Seen only after the first wait or teardown.
+    "late": (Tier.OBSERVED, Tier.CIRCUMSTANTIAL, Tier.GUESS),
+    # Who ended a job that had printed errors that no entry knows.
+    "in_trouble": (Tier.LIKELY, Tier.CIRCUMSTANTIAL, Tier.GUESS),
+    # Other ranks went on for long.
+    "doubted": (Tier.STRONG, Tier.WEAK, Tier.NONE),
+    # Its rank went on afterwards.
+    "recovered": (Tier.CIRCUMSTANTIAL, Tier.GUESS, Tier.NONE),
+    # What launchers do to victims, after the first wait.
+    "late_ending": (Tier.CIRCUMSTANTIAL, Tier.NONE, Tier.NONE),
 }
-_STRONG: Mapping[str, Tier] = {
-    "timely": Tier.STRONG,
-    "generic": Tier.LIKELY,  # an entry that others know better
-    "late": Tier.CIRCUMSTANTIAL,
-    "in_trouble": Tier.CIRCUMSTANTIAL,
-    "doubted": Tier.WEAK,
-    "recovered": Tier.GUESS,
-    "late_ending": Tier.NONE,
-}
-_WEAK: Mapping[str, Tier] = {
-    "timely": Tier.WEAK,
-    "generic": Tier.GUESS,
-    "cut": Tier.GUESS,  # the line breaks off in the message
-    "late": Tier.GUESS,
-    "in_trouble": Tier.GUESS,
-    "doubted": Tier.NONE,
-    "recovered": Tier.NONE,
-    "late_ending": Tier.NONE,
-}
-_STATED: Mapping[Strength, Mapping[str, Tier]] = {
-    "decisive": _DECISIVE, "strong": _STRONG, "weak": _WEAK,
-}  # fmt: skip
 
 
 def stated(strength: Strength, grounds: Iterable[str]) -> Tier:
     """The tier of what a line of an entry states, under all that holds of the line."""
-    tiers = _STATED[strength]
-    return min((tiers.get(ground, tiers["timely"]) for ground in grounds), default=tiers["timely"])
+    column = get_args(Strength).index(strength)
+    return min(_STATED[ground][column] for ground in ("timely", *grounds))
 
 
 class Lost(Enum):
