@@ -148,12 +148,12 @@ def rank_table(timeline: pd.DataFrame) -> pd.DataFrame:
 
     table = pd.DataFrame(
         {
-            "host": grouped["host"].agg(_first),
-            "pid": grouped["pid"].agg(_first),
+            "host": grouped["host"].first(),
+            "pid": grouped["pid"].first(),
             "first_time": grouped["time"].min(),
             "last_time": grouped["time"].max(),
-            "last_step": grouped["step"].agg(_last),
-            "last_phase": grouped["phase"].agg(_last),
+            "last_step": grouped["step"].last(),
+            "last_phase": grouped["phase"].last(),
         }
     )
     for name in ("enqueued", "completed"):
@@ -174,13 +174,3 @@ def _with_ranks_of_hosts(timeline: pd.DataFrame) -> pd.DataFrame:
     counted = timeline["kind"].eq("progress") & timeline["rank"].isna()
     filled = timeline["host"].astype(object).map(alone.to_dict()).where(counted)
     return timeline.assign(rank=timeline["rank"].fillna(filled.astype(timeline["rank"].dtype)))
-
-
-def _first(values: pd.Series[Any]) -> Any:
-    present = values.dropna()
-    return present.iloc[0] if len(present) else None
-
-
-def _last(values: pd.Series[Any]) -> Any:
-    present = values.dropna()
-    return present.iloc[-1] if len(present) else None
