@@ -27,7 +27,7 @@ WELL: tuple[Verdict, ...] = ("healthy", "running")  # no sign of a failure
 Confidence = Literal["high", "medium", "low"]
 CulpritKind = Literal["missing", "mismatched", "crashed", "slow", "stuck_host", "stuck_device"]
 Answer = Literal["yes", "no", "unknown"]
-# How far evidence reaches; none: too little for a verdict. See `infer.tiers`.
+# How far evidence reaches; none: too little for a verdict. See `infer.rules.base`.
 EvidenceTier = Literal[
     "none", "guess", "weak", "circumstantial", "likely", "strong", "observed", "proven"
 ]

@@ -16,7 +16,7 @@ from urllib.request import urlopen
 import pytest
 
 import diagnose
-from diagnose.timeline.columns import PROGRESS_COLUMNS
+from diagnose.timeline.frame import PROGRESS_COLUMNS
 
 ROOT = Path(__file__).parents[1]
 NAMES = sorted(path.parent.name for path in ROOT.glob("fixtures/*/expected.yaml"))

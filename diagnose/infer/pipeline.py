@@ -16,38 +16,48 @@ from diagnose.diagnosis import (
     Verdict,
     WaitGraph,
 )
-from diagnose.infer.advise import capture, narrative, remedies
-from diagnose.infer.decide import fusion, ranking, silent, verdict
-from diagnose.infer.decide.culprits import name_culprits
-from diagnose.infer.decide.fusion import Dropped
-from diagnose.infer.decide.placement import put_on_nodes
-from diagnose.infer.events.attempts import earlier_attempts, last_attempt
-from diagnose.infer.events.facts import Facts, gather
+from diagnose.infer.advise import narrative, remedies
+from diagnose.infer.advise.remedies import capture_next
+from diagnose.infer.decide import ranking
+from diagnose.infer.decide.culprits import name_culprits, put_on_nodes
+from diagnose.infer.decide.ranking import Dropped
+from diagnose.infer.events.facts import Facts, earlier_attempts, gather, last_attempt
 from diagnose.infer.events.failures import failures
 from diagnose.infer.events.onset import (
     Start,
     before_end,
+    find_activity,
     find_onset,
     last_written,
     pending_since,
     silent_since,
 )
-from diagnose.infer.events.phases import find_activity
 from diagnose.infer.judge.lines import stalls
 from diagnose.infer.judge.verdict import Verdict as Stopped
-from diagnose.infer.quiet import quiet
+from diagnose.infer.outcome import (
+    collective_of,
+    hang_shown_by,
+    inconclusive,
+    job_facts,
+    phase_of,
+    quiet,
+    verdict_of,
+)
 from diagnose.infer.rules import INFERRED, KNOWN, STATED, proposals
-from diagnose.infer.rules.base import Context, Hypothesis
-from diagnose.infer.rules.imported import with_import
-from diagnose.infer.rules.leads import leads_of
-from diagnose.infer.rules.learned import with_kind
-from diagnose.infer.tiers import Tier
-from diagnose.infer.why.decision import confidence_reasons, culprit_reasons, verdict_reasons
+from diagnose.infer.rules.base import Context, Hypothesis, Tier
+from diagnose.infer.rules.learned import leads_of, with_import, with_kind
+from diagnose.infer.why.decision import (
+    confidence_reasons,
+    culprit_reasons,
+    disbelieved_reason,
+    proposal_reasons,
+    rival_reasons,
+    verdict_reasons,
+)
 from diagnose.infer.why.events import attempt_reasons, event_reasons
-from diagnose.infer.why.hypotheses import disbelieved_reason, proposal_reasons, rival_reasons
-from diagnose.stories.fold import Stories
-from diagnose.stories.rhythm import progress_of
 from diagnose.stories.silence import Silence, find_silence
+from diagnose.stories.story import Stories
+from diagnose.stories.work import progress_of
 from diagnose.text.times import iso
 from diagnose.timeline.event import Event
 
@@ -85,10 +95,12 @@ def _diagnose(job: Job) -> Diagnosis:
     )
     context = _with_places(context, job)
     context = replace(context, stalls=stalls(timeline, facts.world_size))
-    about = verdict.job_facts(facts, attempt.attempts)
+    about = job_facts(facts, attempt.attempts)
     judged = _judged(job, context)
-    stopped = fusion.believed(judged, context, passing=job.documents.passing, halted=context.halted)
-    hang = None if context.failing or stopped is not None else silent.hang_shown_by(context)
+    stopped = ranking.believed(
+        judged, context, passing=job.documents.passing, halted=context.halted
+    )
+    hang = None if context.failing or stopped is not None else hang_shown_by(context)
     if not context.failing and stopped is None and hang is None:
         result = quiet(context, about, job)
     else:
@@ -128,11 +140,11 @@ def _failure(
     put_on_nodes(ranked[0], timeline)
     notes = [*job.notes, *_notes(job, context, about.attempts)]
     notes += [note for note in plugins.notes() if note not in notes]  # of rules that just failed
-    decided = verdict.verdict_of(ranked[0], context)
+    decided = verdict_of(ranked[0], context)
     asked = ranking.conditions(ranked, known=decided[0] != "unknown")
     level = ranking.confidence(asked)
     result = _result(ranked, decided[0], level, context, start, job, about, notes)
-    disbelieved = fusion.disbelieved(judged, context) if judged else None
+    disbelieved = ranking.disbelieved(judged, context) if judged else None
     reasons = [
         *verdict_reasons(ranked[0], decided, result.evidence, timeline, hang),
         *culprit_reasons(ranked, naming, context),
@@ -161,14 +173,14 @@ class _Weighed(NamedTuple):
 def _weighed(context: Context, job: Job) -> tuple[Context, _Weighed]:
     """What the rules propose, against each other; and the context with what is proposed."""
     stated, inferred = context.proposed, [*proposals(INFERRED, context)]
-    follows, dropped = fusion.fused(inferred, context)
+    follows, dropped = ranking.fused(inferred, context)
     context = replace(context, proposed=[*stated, *follows])
     known = [*proposals(KNOWN, context)]
     hypotheses = [*context.proposed, *known]
     likely = [one for one in hypotheses if one.tier >= Tier.GUESS]
     leads = [] if likely else leads_of(context)
     ranked = ranking.rank(ranking.merge(likely or leads))
-    ranked = ranked or [verdict.inconclusive(context.failing, context.catalog)]
+    ranked = ranked or [inconclusive(context.failing, context.catalog)]
     ranked = with_import(ranked, context, lambda one: narrative.exception(one, context, job))
     ranked = with_kind(ranked, context)
     kept = {id(one) for one in likely or leads}
@@ -199,9 +211,9 @@ def _result(
         verdict=decided,
         root_cause=narrative.root_cause(winner, raised, level),
         culprits=Culprits(winner.ranks, winner.hosts, winner.kind, _why(winner, grid, context)),
-        phase=verdict.phase_of(winner, context, start),
+        phase=phase_of(winner, context, start),
         onset=Onset(iso(start.time), start.why),
-        collective=verdict.collective_of(context.stalls, winner.ranks),
+        collective=collective_of(context.stalls, winner.ranks),
         longer_timeout_helps=longer,
         causal_chain=narrative.chain(winner, context, job.clocks),
         evidence=narrative.evidence(winner, context),
@@ -213,7 +225,7 @@ def _result(
             *steps,
         ],
         restart=remedies.restart(winner, job.catalog),
-        missing_evidence=capture.capture_next(
+        missing_evidence=capture_next(
             winner,
             level,
             job.catalog,
@@ -235,7 +247,7 @@ def _with_places(context: Context, job: Job) -> Context:
     """The context with where processes are, by documents and by what they printed themselves."""
     if not context.timeline.kind("frame"):
         return replace(context, stacks=job.places, lone=job.lone_stacks)
-    from diagnose.infer.stacks.printed import with_printed  # noqa: PLC0415  few jobs have stacks
+    from diagnose.infer.stacks.processes import with_printed  # noqa: PLC0415  few jobs have stacks
 
     classes, lone = with_printed(job.places, job.lone_stacks, context.timeline, context.catalog)
     return replace(context, stacks=classes, lone=lone)
@@ -250,13 +262,12 @@ def _undumped(by_dumps: Stopped | None) -> list[int] | None:
 
 def _judged(job: Job, context: Context) -> Stopped | None:
     """Who is waited for by dumps and counters, with what lines tell beside them."""
-    if job.collectives is None or not fusion.worth_analysis(context):
+    if job.collectives is None or not ranking.worth_analysis(context):
         return None
-    from diagnose.infer.collectives.analyze import judge  # noqa: PLC0415  few jobs have dumps
-    from diagnose.infer.collectives.beside import lines_beside  # noqa: PLC0415
+    from diagnose.infer.collectives import analyze  # noqa: PLC0415  few jobs have dumps
 
-    lines = lines_beside(context.timeline, context.stalls)
-    return judge(job.collectives, lines, alive=context.alive)
+    lines = analyze.lines_beside(context.timeline, context.stalls)
+    return analyze.judge(job.collectives, lines, alive=context.alive)
 
 
 def _first_failure(context: Context) -> Event | None:

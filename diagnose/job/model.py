@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from diagnose.checkpoint.model import Inspection
     from diagnose.infer.collectives.clock_fit import ClockFit
-    from diagnose.infer.collectives.group import Group
+    from diagnose.infer.collectives.parallelism import Group
     from diagnose.infer.collectives.table import Table
     from diagnose.infer.stacks.classify import Place
     from diagnose.infer.stacks.groups import PlaceClass
@@ -69,14 +69,14 @@ class Job:
         """Everything that lines and documents tell, in time order."""
         rows = []
         if self.collectives:
-            from diagnose.infer.collectives.rows import table_rows  # noqa: PLC0415
+            from diagnose.infer.collectives.by_table import table_rows  # noqa: PLC0415
 
             # RAS reports of all ranks, whichever node it is asked on.
             files = [source for source in self.sources if source.kind != "ras"]
             hosts = {source.name: source.host for source in files if source.host}
             rows += table_rows(self.collectives, hosts)
         if self.places:
-            from diagnose.infer.stacks.rows import place_rows  # noqa: PLC0415
+            from diagnose.infer.stacks.groups import place_rows  # noqa: PLC0415
 
             rows += place_rows(self.places)
         shifts = self.clocks.certain() if self.clocks else {}
@@ -105,7 +105,7 @@ class Job:
 
     @cached_property
     def timeline(self) -> pd.DataFrame:
-        """The events as a DataFrame; see `diagnose.timeline.columns` for its columns."""
+        """The events as a DataFrame; see `diagnose.timeline.frame` for its columns."""
         from diagnose.timeline.frame import frame_of  # noqa: PLC0415
 
         return frame_of(self.events)
@@ -114,7 +114,7 @@ class Job:
     def progress(self) -> pd.DataFrame:
         """One row per step and author: the logs are read anew, for `timeline` has samples of them.
 
-        See `diagnose.timeline.columns` for its columns.
+        See `diagnose.timeline.frame` for its columns.
         """
         from diagnose.match.compile import compile_matcher  # noqa: PLC0415
         from diagnose.timeline.frame import progress_table  # noqa: PLC0415
@@ -142,7 +142,7 @@ class Job:
 
     @cached_property
     def ranks(self) -> pd.DataFrame:
-        """One row per rank seen; see `diagnose.timeline.columns` for its columns."""
+        """One row per rank seen; see `diagnose.timeline.frame` for its columns."""
         from diagnose.timeline.frame import rank_table  # noqa: PLC0415
 
         return rank_table(self.timeline)

@@ -1,30 +1,123 @@
-"""Who did what, and when: what questions about the time after an error are answered from."""
+"""Who did what, and when: what questions about the time after an error are answered from.
+
+What surely came after what follows from sources and clocks. Errors that a job prints again and
+again and works on are its habit: rollouts whose answers cannot be parsed, files that a loader
+leaves out. Each is caught, logged with its traceback, and the next step is made. Where one is below
+the last step it looks like the error that ended the job, and is no death.
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import defaultdict
+import re
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import TypeVar
 
+from diagnose.catalog.entries import COUNTER
 from diagnose.catalog.schema import CauseClass
-from diagnose.stories.habits import Kind, habits, kind_of
-from diagnose.stories.order import Latest, after
+from diagnose.parse.prefix import peel
 from diagnose.stories.work import Works, moved
 from diagnose.timeline.author import Author, author_of
-from diagnose.timeline.ends import endings, exit_failed
+from diagnose.timeline.ends import Raised, endings, exit_failed, is_implied, tracebacks
 from diagnose.timeline.event import Event, Timeline
-from diagnose.timeline.raised import Raised, tracebacks
 
+_OFTEN = 5  # times before the last progress
+_BETWEEN = 2  # stretches of work in which it occurred, each with progress behind it
+_FURTHER = 3  # or steps that were counted on since it first occurred (not all lines are kept)
+_NUMBER = re.compile(r"\d+")
+_ALIKE = 40  # characters in which messages of one kind agree
+Kind = tuple[str, str, str]  # source, entry, how the message begins
 Found = TypeVar("Found")
-
 _TRAINING = ("training", None)
 _HOSTS = 2  # of which each is one rank's, so that none is a node with several
 _DEATHS = ("timeout", "teardown")
 _INDEX = attrgetter("index")
 _NO_WORKS = Works(())
+
+
+def after(later: Event, event: Event, slack: int = 0) -> bool:
+    """Whether it surely came later: below in the same source, or by the clocks of both.
+
+    `slack` is by how many ns these are not trusted to agree.
+    """
+    if later.source == event.source:
+        return later.line > event.line
+    if later.time is None or event.time is None or later.index <= event.index:
+        return False
+    return not slack or later.time - event.time > slack
+
+
+class Latest:
+    """The last of some events, given in order: in each source, and by the clock."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self._lines: dict[str, int] = {}
+        for event in events:
+            if event.line > self._lines.get(event.source, -1):
+                self._lines[event.source] = event.line
+        timed = (event.index for event in reversed(events) if event.time is not None)
+        self._index = next(timed, -1)
+
+    def after(self, event: Event) -> bool:
+        """Whether one of them surely came later than an event."""
+        if self._lines.get(event.source, -1) > event.line:
+            return True
+        return event.time is not None and self._index > event.index
+
+
+def habits(timeline: Timeline) -> Collection[Kind]:
+    """The kinds of errors, of those that may be caught, which the job survived regularly."""
+    steps = [event for event in timeline.kind("progress") if event.signature != COUNTER.id]
+    mild = timeline.where(lambda one: one.strength == "weak" or one.signal == "trouble")
+    errors = [event for event in mild if _mild(event) and event.role != "progress"]
+    often = Counter((event.source, event.signature) for event in errors)
+    errors = [event for event in errors if often[event.source, event.signature] > _OFTEN]
+    if not steps or not errors:  # a number that grows is too little for this
+        return ()
+    marks: dict[str, list[tuple[int, int | None]]] = defaultdict(list)
+    for step in steps:
+        marks[step.source].append((step.line, step.step))
+    for lines in marks.values():
+        lines.sort(key=itemgetter(0))
+    stretches: dict[Kind, list[int]] = defaultdict(list)
+    for event in errors:
+        own = marks[event.source]
+        stretch = bisect_left(own, event.line, key=itemgetter(0))
+        if stretch < len(own):
+            stretches[_kind_of_line(event)].append(stretch)
+    return {
+        kind
+        for kind, found in stretches.items()
+        if len(found) >= _OFTEN and _worked_on(marks[kind[0]], found)
+    }
+
+
+def _worked_on(marks: Sequence[tuple[int, int | None]], stretches: Sequence[int]) -> bool:
+    """Whether an error that occurred in these stretches did not keep the job from its steps."""
+    if len(set(stretches)) >= _BETWEEN:
+        return True
+    first, last = marks[max(stretches[0] - 1, 0)][1], marks[-1][1]
+    return first is not None and last is not None and last - first >= _FURTHER
+
+
+def _mild(event: Event) -> bool:
+    """Whether it may be caught: an exception of no known cause, an error line, a traceback."""
+    if event.kind == "exit" or event.strength == "decisive":
+        return False
+    return event.strength == "weak" or event.signal == "trouble"
+
+
+def kind_of(event: Event) -> Kind | None:
+    """What such lines have in common; None for an error that may not be caught."""
+    return _kind_of_line(event) if _mild(event) else None
+
+
+def _kind_of_line(event: Event) -> Kind:
+    message = peel(event.text).message.strip()
+    return event.source, event.signature or "", _NUMBER.sub("0", message)[:_ALIKE]
 
 
 class Deeds:
@@ -68,11 +161,6 @@ class Deeds:
     def raised(self) -> Raised:
         """The events of tracebacks."""
         return self.timeline.once(tracebacks)
-
-    @cached_property
-    def work(self) -> Works:
-        """The progress of all authors."""
-        return Works(self.progress)
 
     @cached_property
     def works(self) -> Mapping[Author, Works]:
@@ -140,7 +228,7 @@ class Deeds:
 
     def worked_beside(self, event: Event) -> bool:
         """Whether somebody worked after an event, or may have, as far as anything is ordered."""
-        return self.worked_after(event) or (self.unordered(event) and bool(self.progress))
+        return self.worked.after(event) or (self.unordered(event) and bool(self.progress))
 
     def busy_in(self, event: Event) -> Sequence[Event]:
         """What its author did below an event in the same source: progress and phases."""
@@ -158,36 +246,27 @@ class Deeds:
         return [work for work in self.progress[begin:] if after(work, event)]
 
     @cached_property
-    def _worked(self) -> Latest:
-        return Latest(self._moves)
-
-    def worked_after(self, event: Event) -> bool:
-        """Whether anybody surely worked after an event."""
-        return self._worked.after(event)
-
-    @cached_property
-    def _busy(self) -> Latest:
-        return Latest(self.timeline.kind("phase", "progress"))
-
-    def busy_after(self, event: Event) -> bool:
-        """Whether anybody surely worked, or began a phase, after an event."""
-        return self._busy.after(event)
-
-    @cached_property
     def _moves(self) -> Sequence[Event]:
         return [*moved(self.progress)]
 
     @cached_property
-    def _answered(self) -> Latest:
-        return Latest([*self._moves, *self.endings])
+    def worked(self) -> Latest:
+        """The last work of anybody."""
+        return Latest(self._moves)
 
-    def answered_below(self, event: Event) -> bool:
-        """Whether anybody worked, or ended well, after an event."""
-        return self._answered.after(event)
+    @cached_property
+    def busy(self) -> Latest:
+        """The last work of anybody, or beginning of a phase."""
+        return Latest(self.timeline.kind("phase", "progress"))
+
+    @cached_property
+    def answered(self) -> Latest:
+        """The last work of anybody, or good end."""
+        return Latest([*self._moves, *self.endings])
 
     @cached_property
     def _finished(self) -> Mapping[Author, Latest]:
-        claimed = [ending for ending in self.endings if not _is_implied(ending)]
+        claimed = [ending for ending in self.endings if not is_implied(ending)]
         return {author: Latest(own) for author, own in _by(self.author, claimed).items()}
 
     @cached_property
@@ -285,11 +364,6 @@ class Deeds:
     def one_writer(self, source: str) -> bool:
         """Whether all of a source is of one author."""
         return len(self.writers[source]) == 1
-
-
-def _is_implied(ending: Event) -> bool:
-    """Whether a process only says something as it exits, well or not."""
-    return ending.signal == "finished" and ending.role == "context" and ending.rank is not None
 
 
 def _by(key: Callable[[Event], Found], events: Iterable[Event]) -> dict[Found, list[Event]]:

@@ -5,21 +5,31 @@ further work of its author, beyond what it had done before; by the author's own 
 handled, or that it is less than an error; by its own end after further work. Of a line whose
 author cannot be told from others in its source, all who write there must be seen to go on. An
 author that prints no steps is seen at work by those of a training that could not make them alone.
+
+What becomes of events that look like a failure has the stable name of the predicate that decided it
+(`Sifted`), so that a verdict can be explained.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 from diagnose.catalog.entries import is_word
 from diagnose.parse.prefix import peel
 from diagnose.stories.deeds import Deeds
-from diagnose.stories.story import Passed
 from diagnose.stories.work import FURTHER, LONG, Works
 from diagnose.timeline.author import Author
 from diagnose.timeline.event import Event
 
+# What shows that an error passed: the author's own work or words.
+Passed = Literal[
+    "another_run", "another_program", "caught", "mentioned", "logged_as_warning", "handled",
+    "habit", "completed", "answered", "served_on", "everybody_went_on", "counted_on", "worked_on",
+    "work_went_on", "wait_ended", "phase_ended",
+]  # fmt: skip
+Fate = Literal["counted", "absolved", "ignored"]
 WAITED = ("timeout", "store_wait", "missing", "host_blocked")
 # A handler's words belong to an error at most this many lines above them.
 _HANDLED_REACH = 40
@@ -36,6 +46,49 @@ _PROGRAMS = re.compile(r"(?i)python|^pt_|ray|torch|mpi|train|worker|java|nccl|ja
 _VERY_LONG = 30  # lines of steps that a training cannot make without one of its ranks
 
 
+class Sifted(NamedTuple):
+    """Events that met the same fate, and the predicate that decided it.
+
+    `ignored` are lines that nobody asks about: weak hints where something stronger counts, the
+    clean end of a rank that had crashed.
+    """
+
+    fate: Fate
+    predicate: str
+    events: Sequence[Event]
+
+
+class Failures(NamedTuple):
+    """The events that show a failure, and what became of all that were looked at."""
+
+    counted: list[Event]
+    sifted: Sequence[Sifted] = ()
+
+
+class Sieve:
+    """Remembers what each predicate takes out of events that pass one after the other."""
+
+    def __init__(self) -> None:
+        self.sifted: list[Sifted] = []
+
+    def keep(self, predicate: str, events: Sequence[Event], kept: list[Event]) -> list[Event]:
+        """`kept`; those of `events` that are not among them are absolved by the predicate."""
+        if len(kept) < len(events):
+            left = {event.index for event in kept}
+            self.absolve(predicate, [event for event in events if event.index not in left])
+        return kept
+
+    def absolve(self, predicate: str, events: Sequence[Event], fate: Fate = "absolved") -> None:
+        """Note that the predicate takes out all of these."""
+        if events:
+            self.sifted.append(Sifted(fate, predicate, events))
+
+    def counting(self, predicate: str, events: list[Event]) -> Failures:
+        """The result where these are left, which count by the predicate."""
+        counted = [Sifted("counted", predicate, events)] if events else []
+        return Failures(events, [*counted, *self.sifted])
+
+
 def passed(event: Event, deeds: Deeds) -> Passed | None:
     """How an error passed; None where its author was not seen to go on."""
     if event.kind == "exit":
@@ -43,7 +96,7 @@ def passed(event: Event, deeds: Deeds) -> Passed | None:
     author = deeds.author(event)
     if event.signal == "waiting":
         return "wait_ended" if _wait_ended(event, author, deeds) else None
-    if deeds.left_phase_after(author, event) and deeds.worked_after(event):
+    if deeds.left_phase_after(author, event) and deeds.worked.after(event):
         return "phase_ended"
     if ends_process(event, deeds):
         return _outlived(event, author, deeds)
@@ -100,7 +153,7 @@ def hint_passed(event: Event, deeds: Deeds) -> Passed | None:
     alone = author.kind != "source" and deeds.signs_steps(author)
     if alone or (author.kind != "source" and deeds.counted_after(event) < FURTHER):
         return None
-    return "work_went_on" if deeds.worked_after(event) else None
+    return "work_went_on" if deeds.worked.after(event) else None
 
 
 def ends_process(event: Event, deeds: Deeds) -> bool:
@@ -165,7 +218,7 @@ def _by_words(event: Event, author: Author, deeds: Deeds) -> Passed | None:
     if deeds.habit(event):
         return "habit"
     if not deeds.worked_beside(event):
-        same_line = deeds.busy_after(event) and deeds.handled(author, event, 0)
+        same_line = deeds.busy.after(event) and deeds.handled(author, event, 0)
         return "handled" if same_line else None
     if deeds.handled(author, event, _HANDLED_REACH):
         return "handled"
@@ -219,7 +272,7 @@ def _completed(event: Event, author: Author, deeds: Deeds) -> bool:
     if deeds.unordered(event):
         return deeds.finished_elsewhere(event) and peel(event.text).level not in (*_DYING, "ERROR")
     _, ended = deeds.end_after(author, event)
-    return deeds.job_finished_after(event) and deeds.worked_after(event) and not ended
+    return deeds.job_finished_after(event) and deeds.worked.after(event) and not ended
 
 
 def _served(event: Event, deeds: Deeds) -> bool:

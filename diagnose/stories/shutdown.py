@@ -20,10 +20,9 @@ from typing import Any
 from diagnose.catalog.entries import is_word
 from diagnose.catalog.schema import CauseClass
 from diagnose.parse.tracebacks import TRACEBACK
-from diagnose.stories.sifting import Fate, Sifted
-from diagnose.timeline.ends import exit_failed
+from diagnose.stories.passing import Fate, Sifted
+from diagnose.timeline.ends import exit_failed, is_implied, tracebacks
 from diagnose.timeline.event import Event, Timeline
-from diagnose.timeline.raised import tracebacks
 
 _BLOCK_LINES = 60  # of a traceback below "Exception ignored in", or below an exception of nobody's
 _ENDS_BLOCK = ("ignored", "teardown", "exit")
@@ -105,7 +104,7 @@ def _after_exceptions(
         author, nobody = (event.source, event.rank), (event.source, None)
         if event.kind in _WORK:
             worked[author] = event.index
-        elif _implies_end(event):
+        elif is_implied(event):
             last = max(raised.get(author, -1), raised.get(nobody, -1))
             if last > max(worked.get(author, -1), worked.get(nobody, -1)):
                 ends.add(event.index)
@@ -139,11 +138,6 @@ def _crashes(event: Event, classes: Mapping[str, CauseClass]) -> bool:
 def _raises(event: Event) -> bool:
     """An exception that no entry reads as something else, or the traceback above any."""
     return TRACEBACK in event.text or (event.kind == "exception" and event.role == "cause")
-
-
-def _implies_end(event: Event) -> bool:
-    """A rank's own words at exit which do not claim success (those are markers of a phase)."""
-    return event.signal == "finished" and event.role == "context" and event.rank is not None
 
 
 @dataclass(slots=True)

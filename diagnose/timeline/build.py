@@ -9,12 +9,11 @@ from operator import attrgetter
 
 from diagnose.catalog.schema import Catalog
 from diagnose.match.scanner import SourceScan
-from diagnose.timeline.attempts import number_attempts
 from diagnose.timeline.attribution import name_authors
 from diagnose.timeline.clock import offset_between, resolve
-from diagnose.timeline.concatenated import name_parts
 from diagnose.timeline.draft import PENDING, Draft, drafts
 from diagnose.timeline.event import Timeline
+from diagnose.timeline.runs import name_parts, number_attempts
 
 # Times of dumps are believed without proof where they lie about the printed ones.
 _NEAR = 2 * 3600 * 1_000_000_000

@@ -25,7 +25,7 @@ Item = TypeVar("Item")
 # Not changed once they are made: frozen, tens of thousands would take ten times as long to make.
 @dataclass(slots=True, unsafe_hash=True)
 class Meaning:
-    """What lines of one entry of the catalog, or of one kind, say; see `timeline.columns`.
+    """What lines of one entry of the catalog, or of one kind, say; see `timeline.frame`.
 
     `captures` are the names of what was captured. `alike`: the lines of events that share this
     very object differ in their numbers only.
@@ -46,7 +46,7 @@ class Meaning:
 
 @dataclass(slots=True, unsafe_hash=True)
 class Work:
-    """The call of a collective, or the progress, of which a line speaks; see `timeline.columns`."""
+    """The call of a collective, or the progress, of which a line speaks; see `timeline.frame`."""
 
     group: str | None = None
     op: str | None = None
@@ -94,7 +94,7 @@ class _Content:
 
 @dataclass(slots=True)
 class Event(_Content):
-    """One thing that a line, or a document, tells. None is "not known"; see `timeline.columns`.
+    """One thing that a line, or a document, tells. None is "not known"; see `timeline.frame`.
 
     `index` is its place in the time order of the whole job. `time` is in nanoseconds since 1970 on
     the job's clock (wall-clock time as its logs print it). Not changed once it is in a timeline.

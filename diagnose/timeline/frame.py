@@ -1,14 +1,18 @@
-"""The timeline as DataFrames, for notebooks, charts and tables; the engine does without."""
+"""The timeline as DataFrames, for notebooks, charts and tables; the engine does without.
+
+The columns of `Job.timeline`, `Job.progress` and `Job.ranks` are defined here, and docs/timeline.md
+is made of them. Each is a field of `timeline.event.Event`; missing is NA.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from diagnose.timeline.author import author_of
 from diagnose.timeline.captures import integer
-from diagnose.timeline.columns import COLUMNS, PROGRESS_COLUMNS
 from diagnose.timeline.event import Event, Timeline
 
 if TYPE_CHECKING:
@@ -18,8 +22,83 @@ if TYPE_CHECKING:
 _LIMITS = {"Int16": 2**15, "Int32": 2**31, "Int64": 2**63}
 
 
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its name, its pandas dtype and what it means."""
+
+    name: str
+    dtype: str
+    meaning: str
+
+
+COLUMNS = (
+    Column("time", "datetime64[ns]", "when, by the job's clock: wall-clock time as printed"),
+    Column("source", "category", "the file, stream or archive member"),
+    Column("line", "int64", "number of the line in its source, from 1; 0 where there are no lines"),
+    Column("offset", "int64", "byte offset of the line's start in its decompressed source"),
+    Column("attempt", "Int16", "which start of the job, from 0"),
+    Column("rank", "Int32", "the global rank that wrote the line, or of which it speaks"),
+    Column("local_rank", "Int16", "the rank on its node"),
+    Column("group_rank", "Int32", "the rank inside a process group"),
+    Column("task", "Int32", "the launcher's task, as `srun --label` prints it"),
+    Column("host", "category", "the node"),
+    Column("pid", "Int64", "the process"),
+    Column(
+        "kind",
+        "category",
+        "collective, exit, exception, frame (of a stack), restart, phase, progress, fact, "
+        "signature (any other match), edge (first and last lines), place (where a stack is)",
+    ),
+    Column("signature", "category", "the entry of the catalog that matched"),
+    Column("role", "category", "of the entry: cause, effect, aftermath, context, phase, progress"),
+    Column("severity", "category", "error, warning or info"),
+    Column("cause", "category", "of the entry: the cause class"),
+    Column("strength", "category", "of the entry: decisive, strong or weak"),
+    Column("signal", "category", "of the entry: what inference learns from it (see the schema)"),
+    Column("phase", "category", "of phase markers, progress and frames: init, training, …"),
+    Column("group", "category", "the process group"),
+    Column("op", "category", "the collective operation"),
+    Column("seq", "Int64", "its sequence number"),
+    Column("size_in", "Int64", "its elements per rank, input"),
+    Column("size_out", "Int64", "its elements per rank, output"),
+    Column("timeout_ms", "Int64", "how long it may take, in milliseconds"),
+    Column("elapsed_ms", "Int64", "how long it had taken, or a progress bar has run"),
+    Column("step", "Int64", "the step that progress counts"),
+    Column("text", "str", "the line, at most 1,000 characters"),
+    Column("fields", "object", "named captures, a dict of text"),
+    Column("ends_phase", "bool", "the line says that its phase is over"),
+    Column("repeated", "int64", "how many equal lines Ray folded into this one"),
+    Column(
+        "learned",
+        "category",
+        "how the rank became known: line, table, process, communicator, peers, file, host, "
+        "local_rank, source, task, node, device, alone, group",
+    ),
+)  # fmt: skip
+
+# Of Job.progress: some of the above, and who counted.
+PROGRESS_COLUMNS = (
+    *(one for one in COLUMNS if one.name in ("time", "source", "line", "attempt")),
+    Column("author", "str", "who counted: rank 3, the pod or host, or the source"),
+    *(one for one in COLUMNS if one.name in ("rank", "host", "signature", "phase", "step", "text")),
+)
+
+RANK_COLUMNS = (
+    Column("host", "object", "the node"),
+    Column("pid", "Int64", "the process"),
+    Column("first_time", "datetime64[ns]", "its first line"),
+    Column("last_time", "datetime64[ns]", "its last line"),
+    Column("last_step", "Int64", "the last step it printed"),
+    Column("last_phase", "object", "the last phase it was in"),
+    Column("enqueued", "Int64", "the last collective it enqueued, by its status lines"),
+    Column("completed", "Int64", "and of the last it completed"),
+    Column("exit", "Int64", "exit code, or negative signal"),
+    Column("log_present", "bool", "whether it has a line of its own"),
+)  # fmt: skip
+
+
 def frame_of(timeline: Timeline | Sequence[Event]) -> pd.DataFrame:
-    """One row an event, in time order; the columns are those of `timeline.columns.COLUMNS`."""
+    """One row an event, in time order; the columns are those of `COLUMNS`."""
     import pandas as pd  # noqa: PLC0415  only who asks for a frame pays for it
 
     names = [column.name for column in COLUMNS]
@@ -44,7 +123,7 @@ def frame_of(timeline: Timeline | Sequence[Event]) -> pd.DataFrame:
 
 
 def progress_table(timeline: Timeline) -> pd.DataFrame:
-    """One row a step and author; the columns are those of `timeline.columns.PROGRESS_COLUMNS`.
+    """One row a step and author; the columns are those of `PROGRESS_COLUMNS`.
 
     A line that several signatures read alike is one row, of that which reads most of the lines.
     """
@@ -62,19 +141,19 @@ def progress_table(timeline: Timeline) -> pd.DataFrame:
 
 
 def rank_table(timeline: pd.DataFrame) -> pd.DataFrame:
-    """One row a rank (index `rank`); the columns are those of `timeline.columns.RANK_COLUMNS`."""
+    """One row a rank (index `rank`); the columns are those of `RANK_COLUMNS`."""
     known = _with_ranks_of_hosts(timeline).dropna(subset=["rank"])
     grouped = known.groupby("rank")
     import pandas as pd  # noqa: PLC0415  only who asks for a frame pays for it
 
     table = pd.DataFrame(
         {
-            "host": grouped["host"].agg(_first),
-            "pid": grouped["pid"].agg(_first),
+            "host": grouped["host"].first(),
+            "pid": grouped["pid"].first(),
             "first_time": grouped["time"].min(),
             "last_time": grouped["time"].max(),
-            "last_step": grouped["step"].agg(_last),
-            "last_phase": grouped["phase"].agg(_last),
+            "last_step": grouped["step"].last(),
+            "last_phase": grouped["phase"].last(),
         }
     )
     for name in ("enqueued", "completed"):
@@ -95,13 +174,3 @@ def _with_ranks_of_hosts(timeline: pd.DataFrame) -> pd.DataFrame:
     counted = timeline["kind"].eq("progress") & timeline["rank"].isna()
     filled = timeline["host"].astype(object).map(alone.to_dict()).where(counted)
     return timeline.assign(rank=timeline["rank"].fillna(filled.astype(timeline["rank"].dtype)))
-
-
-def _first(values: pd.Series[Any]) -> Any:
-    present = values.dropna()
-    return present.iloc[0] if len(present) else None
-
-
-def _last(values: pd.Series[Any]) -> Any:
-    present = values.dropna()
-    return present.iloc[-1] if len(present) else None

@@ -1,4 +1,4 @@
-"""Runs in one file: where one ended, and another one begins below it.
+"""Runs in one file: where one ended, another begins below it, and which attempt events are of.
 
 A machine reads the drafts of a source in the order of their lines. A run is STARTING until somebody
 gets past the start, AT_WORK until somebody reports an end (`timeline.ends`), DYING while the last
@@ -6,24 +6,33 @@ words follow, and ENDED from the first line that is none of them. Another run be
 that reports a restart, after a silence, or below an end, where `Machine._shown_by` has a reason,
 which `--why` shows.
 
-In the file of one process, whatever it does once only is the sign of another run. In a console the
-ranks may die one after the other while others still start, and all of them write the same. There
-what begins below an end has to be as whole as what ended, or has to get as far.
+In the file of one process, whatever it does once only is the sign of another run. In a console with
+many ranks, ranks may die one after the other while others still start, and all write the same: what
+begins below an end has to be as whole as what ended, or has to get as far.
+
+Logs of several ranks that `cat` wrote into one file are parts that ran at the same time. The first
+words stand there again below the last line of each part, as where a run was appended, but the clock
+goes back; or, where no line has a time, several parts end at the same step without any end, as what
+is started again after a failure would not.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from itertools import groupby, pairwise
+from operator import attrgetter
 
+from diagnose.parse.path import read_path
+from diagnose.parse.stamps import Stamp
 from diagnose.parse.tracebacks import TRACEBACK
 from diagnose.timeline.draft import BEGINS, Draft
-from diagnose.timeline.ends import End, ends_of
-from diagnose.timeline.event import Begin
+from diagnose.timeline.ends import End, ends_of, may_end, outermost
+from diagnose.timeline.event import Begin, Meaning
 from diagnose.timeline.meaning import GLUED
-from diagnose.timeline.raised import outermost
 
 RESTART = "restart"  # what a line tells that reports one
 _BY_HAND = 60_000_000_000  # ns from an end to a start by hand
@@ -33,6 +42,8 @@ _LAUNCHED = "launched"  # what a launcher's line tells that starts a job
 _OPENING = (_LAUNCHED, "opening")  # what a start writes once: who starts, versions
 _NAMES = ("rank", "local_rank", "task")  # what the name of a file may say; and who else differs:
 _OTHERS = ("mapped_rank", "device", "host")
+_SLACK = 1_000_000_000  # ns by which lines of one process may be out of order
+_ALIKE_PARTS = 2  # parts that end at one step
 
 
 class State(Enum):
@@ -276,3 +287,148 @@ def _is_last_word(draft: Draft) -> bool:
         return False
     follows = meaning.role in ("effect", "aftermath")
     return follows or meaning.kind in ("exit", "frame", "fact", "edge")
+
+
+def number_attempts(found: Sequence[Draft], external_ends: Collection[str]) -> Sequence[Begin]:
+    """Give drafts the attempts that they are of; where attempts begin.
+
+    The drafts are in the order of their sources and lines, and have their place in the time order
+    of the job. `external_ends` are the classes of those who end a job from outside.
+    """
+    begins = _begins(found, external_ends)
+    if begins:
+        number = _of_job if begins[0].of_job else _of_files
+        begins = number(begins, found)
+    for draft in found:
+        if draft.attempt is None and not begins:
+            draft.attempt = 0
+    return begins
+
+
+def _begins(found: Sequence[Draft], external_ends: Collection[str]) -> list[Begin]:
+    """Where runs begin; who reports restarts reports all, so that no other sign counts then."""
+    meanings = {id(draft.meaning): draft.meaning for draft in found}.values()
+    reported = any(one.signal == RESTART for one in meanings)
+
+    def worth_reading(meaning: Meaning) -> bool:
+        if reported:
+            return meaning.signal == RESTART
+        return meaning.signal == BEGINS or may_end(meaning, external_ends)
+
+    begins: list[Begin] = []
+    for _, group in groupby(found, attrgetter("source")):
+        drafts = [*group]
+        own = {id(draft.meaning): draft.meaning for draft in drafts}.values()
+        # Folders that number attempts hold one run a file, of a job that restarts as a whole.
+        numbered = any(draft.attempt is not None for draft in drafts)
+        if any(map(worth_reading, own)) and (reported or not numbered):
+            begins += Machine(drafts, external_ends).begins()
+    return [one for one in begins if one.of_job] if reported else begins
+
+
+def _of_job(begins: Sequence[Begin], found: Sequence[Draft]) -> list[Begin]:
+    """Number by restarts, each of which is the whole job's: by how many lie above in time.
+
+    Nothing orders a source without any time against the others: it counts its own restarts, and
+    where it reports none its events may be of any attempt (None).
+    """
+    lines = _lines(begins)
+    timed = {draft.source for draft in found if draft.time is not None}
+    starts = sorted(begin.shown_at for begin in begins)
+    for draft in found:
+        if draft.attempt is not None:
+            continue
+        if draft.source in timed:
+            draft.attempt = bisect_left(starts, draft.index)
+        elif draft.source in lines:
+            draft.attempt = bisect_right(lines[draft.source], draft.line)
+    return [
+        begin._replace(attempt=number)
+        for number, begin in enumerate(sorted(begins, key=attrgetter("shown_at")), 1)
+    ]
+
+
+def _of_files(begins: Sequence[Begin], found: Sequence[Draft]) -> list[Begin]:
+    """Number by runs that were appended to files.
+
+    Files that were appended to together end together, so the last runs are the same attempt. What
+    another file says belongs to the last one, unless it was said before that began.
+    """
+    lines = _lines(begins)
+    last = max(map(len, lines.values()))
+
+    def attempt_at(source: str, line: int) -> int:
+        return last - len(lines[source]) + bisect_right(lines[source], line)
+
+    for draft in found:
+        if draft.source in lines:
+            draft.attempt = attempt_at(draft.source, draft.line)
+    first = min((d.time for d in found if d.attempt == last and d.time is not None), default=0)
+    for draft in found:
+        if draft.attempt is None:
+            draft.attempt = last - (draft.time is not None and draft.time < first)
+    return [begin._replace(attempt=attempt_at(begin.source, begin.line)) for begin in begins]
+
+
+def _lines(begins: Sequence[Begin]) -> Mapping[str, list[int]]:
+    """Source → the first lines of the runs below its first one."""
+    lines: dict[str, list[int]] = defaultdict(list)
+    for begin in begins:
+        lines[begin.source].append(begin.line)
+    return lines
+
+
+def name_parts(found: Sequence[Draft], external_ends: Collection[str]) -> None:
+    """Make each part a source of its own; the drafts are in the order of sources and lines."""
+    for source, group in groupby(found, attrgetter("source")):
+        parts = [*_parts_of([*group])]
+        if len(parts) > 1 and not _is_of_one(source) and _ran_at_once(parts, external_ends):
+            for number, part in enumerate(parts, 1):
+                for draft in part:
+                    draft.source = f"{source} (part {number})"
+
+
+def _is_of_one(source: str) -> bool:
+    """Whether a file has the name of one process: what is appended to it is a later run of it."""
+    hints = read_path(source)
+    return any(number is not None for number in (hints.rank, hints.local_rank, hints.task))
+
+
+def _parts_of(drafts: Sequence[Draft]) -> Iterator[list[Draft]]:
+    """The drafts between one saying of the first words and the next."""
+    part: list[Draft] = []
+    begins = {draft.line for draft in drafts if draft.meaning.signal == BEGINS}
+    for line, own in groupby(drafts, attrgetter("line")):
+        if part and line in begins:
+            yield part
+            part = []
+        part += own
+    if part:
+        yield part
+
+
+def _ran_at_once(parts: Sequence[Sequence[Draft]], external_ends: Collection[str]) -> bool:
+    times = [[d.stamp for d in part if d.stamp and not d.stamp.boot] for part in parts]
+    apart = [
+        later[0].ns - last.ns
+        for before, later in pairwise(times)
+        if later and (last := _last_alike(before, later[0])) is not None
+    ]
+    if apart:
+        return max(apart) < -_SLACK
+    if any(times):
+        return False
+    ends = Counter(step for part in parts if (step := _stopped_at(part, external_ends)) is not None)
+    return max(ends.values(), default=0) >= _ALIKE_PARTS
+
+
+def _last_alike(stamps: Sequence[Stamp], other: Stamp) -> Stamp | None:
+    """The last of these that leaves out as much as the other: only those compare as printed."""
+    form = other.has_date, other.has_year
+    return next((one for one in reversed(stamps) if (one.has_date, one.has_year) == form), None)
+
+
+def _stopped_at(part: Sequence[Draft], external_ends: Collection[str]) -> int | None:
+    """The last step of a part that just stops; None where it tells of an end."""
+    steps = [d.work.step for d in part if d.meaning.kind == "progress" and d.work.step is not None]
+    return steps[-1] if steps and not ends_of(part, external_ends) else None

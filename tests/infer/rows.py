@@ -10,11 +10,10 @@ from diagnose.catalog.load import load_catalog
 from diagnose.catalog.schema import Catalog, CauseClass, KnownIssue, Remedy, Signature
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.failures import failures
-from diagnose.infer.events.phases import find_activity
+from diagnose.infer.events.onset import find_activity
 from diagnose.infer.judge.lines import stalls
-from diagnose.infer.rules.base import Context, Hypothesis, Rule
-from diagnose.infer.tiers import Tier
-from diagnose.stories.fold import Stories
+from diagnose.infer.rules.base import Context, Hypothesis, Rule, Tier
+from diagnose.stories.story import Stories
 from diagnose.timeline.event import Timeline
 
 Row = dict[str, Any]

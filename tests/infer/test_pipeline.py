@@ -10,8 +10,7 @@ import pytest
 import diagnose
 from diagnose.infer.decide import ranking
 from diagnose.infer.rules import INFERRED, KNOWN, STATED, proposals
-from diagnose.infer.rules.base import Context, Hypothesis
-from diagnose.infer.tiers import Tier
+from diagnose.infer.rules.base import Context, Hypothesis, Tier
 from diagnose.timeline.event import Timeline
 
 from .rows import context

@@ -6,9 +6,9 @@ from typing import get_args
 import pytest
 
 from diagnose.catalog.schema import Strength
-from diagnose.infer.tiers import _DECISIVE, _STRONG, _WEAK, Tier, stated
+from diagnose.infer.rules.base import _STATED, Tier, stated
 
-GROUNDS = sorted({*_DECISIVE, *_STRONG, *_WEAK} - {"timely"})
+GROUNDS = sorted({*_STATED} - {"timely"})
 
 
 def test_the_words_are_the_names() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import diagnose
-from diagnose.stories.habits import habits, kind_of
+from diagnose.stories.deeds import habits, kind_of
 from tests.infer.rows import Row, ended, matched, signature, step
 
 RAISED = signature("t.raised", "crash.exception", signal="exception", strength="weak")

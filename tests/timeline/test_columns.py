@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from diagnose.timeline.columns import COLUMNS, RANK_COLUMNS
 from diagnose.timeline.event import Event, Meaning, Work
+from diagnose.timeline.frame import COLUMNS, RANK_COLUMNS
 
 
 def test_every_field_of_an_event_but_its_index_is_a_column() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.timeline.columns import COLUMNS, PROGRESS_COLUMNS, RANK_COLUMNS, Column
+from diagnose.timeline.frame import COLUMNS, PROGRESS_COLUMNS, RANK_COLUMNS, Column
 
 PAGE = Path(__file__).parents[2] / "docs" / "timeline.md"
 

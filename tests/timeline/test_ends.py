@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagnose.timeline.raised import tracebacks
+from diagnose.timeline.ends import tracebacks
 
 from .told import timeline
 

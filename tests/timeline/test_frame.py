@@ -6,9 +6,8 @@ import pandas as pd
 import pytest
 
 import diagnose
-from diagnose.timeline.columns import COLUMNS, RANK_COLUMNS
 from diagnose.timeline.event import Timeline
-from diagnose.timeline.frame import frame_of, rank_table
+from diagnose.timeline.frame import COLUMNS, RANK_COLUMNS, frame_of, rank_table
 
 from .told import WATCHDOG, event
 

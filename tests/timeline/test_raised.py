@@ -7,7 +7,7 @@ import json
 import pytest
 
 import diagnose
-from diagnose.timeline.raised import tracebacks
+from diagnose.timeline.ends import tracebacks
 
 HEADER = "Traceback (most recent call last):"
 RUNPY = '  File "<frozen runpy>", line 198, in _run_module_as_main'

@@ -17,11 +17,10 @@ from diagnose.diagnosis import (
     RootCause,
 )
 from diagnose.infer.events.exceptions import fullest, in_words, reread, with_code
-from diagnose.infer.events.phases import Activity
+from diagnose.infer.events.onset import Activity
 from diagnose.infer.judge.verdict import Verdict
 from diagnose.infer.rules import signatures
-from diagnose.infer.rules.base import Context, Hypothesis, Lost
-from diagnose.infer.tiers import Tier
+from diagnose.infer.rules.base import Context, Hypothesis, Lost, Tier
 from diagnose.text.times import iso
 from diagnose.timeline.draft import DOCUMENT_SIGNALS
 from diagnose.timeline.event import Event, Timeline

@@ -1,4 +1,7 @@
-"""What to do: remedies with the setting for the outermost framework of the job, restart."""
+"""What to do: remedies with the setting for the outermost framework of the job, restart.
+
+What to capture next time has the variable names of the job's own versions.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,16 @@ from dataclasses import replace
 
 from diagnose.catalog.runs import fill, placeholders_in
 from diagnose.catalog.schema import Catalog, Held, Remedy, Run, Setting
-from diagnose.diagnosis import Answer, PythonException, RemedyStep, RestartAdvice
+from diagnose.diagnosis import (
+    Answer,
+    Confidence,
+    MissingEvidence,
+    PythonException,
+    RemedyStep,
+    RestartAdvice,
+)
 from diagnose.infer.events.facts import Facts
-from diagnose.infer.events.phases import Activity
+from diagnose.infer.events.onset import Activity
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.lazy import expression
 from diagnose.text.ranks import plural, ranks_phrase
@@ -40,6 +50,13 @@ _NOT_ON_TORCH = {
     "dask", "horovod", "jax", "kaldi", "mindspore", "mxnet", "nccl-tests", "osu-benchmarks",
     "paddle", "ray", "spark", "tensorflow",
 }  # fmt: skip
+# Torch 2.9 renamed the variables; either name works there, only the older one before it.
+_RECORDER = (
+    "TORCH_FR_BUFFER_SIZE=2000 TORCH_FR_DUMP_TEMP_FILE=/shared/fr/rank_ and, before torch 2.9, "
+    "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DEBUG_INFO_TEMP_FILE=/shared/fr/rank_; with "
+    "TORCH_NCCL_DUMP_ON_TIMEOUT=1"
+)
+_UNDUMPED = "check their nodes; a rank that died or could not write a dump has none there either"
 
 
 def remedies(
@@ -80,7 +97,7 @@ def look_first(winner: Hypothesis, context: Context) -> list[RemedyStep]:
     own = next((g for g in context.stacks if g.site and {*g.ranks} <= {*winner.ranks}), None)
     if own is None or not any(place.running for place in own.places):
         return []
-    from diagnose.infer.stacks.rows import says  # noqa: PLC0415  few jobs have stacks
+    from diagnose.infer.stacks.groups import says  # noqa: PLC0415  few jobs have stacks
 
     ranks = sorted(own.ranks)
     place = own.places[0]
@@ -270,3 +287,63 @@ def layers(frameworks: Iterable[str], others: Iterable[str] = ()) -> list[str]:
     if not any(name in _NOT_ON_TORCH for name in named):
         bases.append("torch")
     return list(dict.fromkeys([*outer, *(name.lower() for name in others), *bases]))
+
+
+def capture_next(
+    winner: Hypothesis,
+    confidence: Confidence,
+    catalog: Catalog,
+    facts: Facts,
+    waits: bool,
+    undumped: list[int] | None = None,
+    held: Collection[Held] = (),
+) -> list[MissingEvidence]:
+    """What would settle the question, with the variable names of the job's own versions.
+
+    `undumped` are the ranks without a Flight Recorder dump, None where there is no dump at all;
+    `held` is other evidence that is there.
+    """
+    wanted: list[MissingEvidence] = []
+    if confidence == "high":
+        return wanted
+    if facts.world_size and len(facts.ranks_seen) < facts.world_size:
+        missing = facts.world_size - len(facts.ranks_seen)
+        if missing and facts.ranks_seen:
+            wanted.append(
+                MissingEvidence(
+                    f"the logs of {missing} of {facts.world_size} ranks",
+                    "torchrun --log-dir logs --tee 3 keeps one file per rank; give the folder to "
+                    "diagnose",
+                )
+            )
+    if waits and undumped is None:
+        wanted.append(_flight_recorder(facts))
+    elif undumped:
+        what = f"the Flight Recorder dumps of {ranks_phrase(undumped)}"
+        wanted.append(MissingEvidence(what, _UNDUMPED))
+    of_class = catalog.classes[winner.cause]
+    stacks = [] if "stacks" in held else of_class.capture_stacks
+    if of_class.vague and waits and not {"stacks", "bundle"} & {*held}:
+        stacks = []
+        wanted.append(
+            MissingEvidence(
+                "the stacks of the silent ranks",
+                "while it hangs: diagnose collect --triage, on every node or with --slurm, "
+                "--kubernetes, --hosts or --via (in a container with the capability SYS_PTRACE)",
+            )
+        )
+    for line in [*stacks, *of_class.capture]:
+        if (waits or "dumps" in held) and "flight recorder" in line.lower():
+            continue  # it is there, or named above with the variables of this version
+        what, _, how = line.partition(": ")
+        wanted.append(MissingEvidence(what, how))
+    return wanted[:5]
+
+
+def _flight_recorder(facts: Facts) -> MissingEvidence:
+    version = facts.first("version.torch") or ""
+    numbers = [int(part) for part in version.split("+")[0].split(".")[:2] if part.isdigit()]
+    how = _RECORDER
+    if len(numbers) == 2 and numbers < [2, 2]:
+        how = "needs torch 2.2 or later; until then TORCH_DISTRIBUTED_DEBUG=DETAIL"
+    return MissingEvidence("which rank never joined: Flight Recorder dumps of all ranks", how)

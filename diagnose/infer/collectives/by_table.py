@@ -1,19 +1,34 @@
-"""How far every rank got in every group, and what it waits for now, by the table."""
+"""How far every rank got in every group, and what it waits for now, by the table.
+
+A dump holds thousands of operations of which the timeline needs few: of each rank the first
+pending ones (`signal` is `pending`), or, where it has none, the last one it finished (`idle`).
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.infer.collectives.frontiers import counted_sends, first_records, most
+from diagnose.infer.collectives.parallelism import Group
 from diagnose.infer.collectives.table import Table, shown
-from diagnose.infer.judge.groups import Members
-from diagnose.infer.judge.ops import Kind, Op, gathered_size
-from diagnose.infer.judge.standing import Standing
+from diagnose.infer.judge.standing import Members, Standing
+from diagnose.infer.judge.verdict import CallKind, Op, gathered_size
 from diagnose.parse.flight_recorder import COMPLETED, STARTED, Call, Sizes
+from diagnose.parse.stamps import Stamp
+from diagnose.timeline.draft import IDLE, PENDING, Draft, document
+from diagnose.timeline.event import Meaning, Work
+
+_Numbers = npt.NDArray[np.integer[Any]]
+Sent = dict[tuple[int, str, str, int], int]  # rank, group, operation and peer → how many
+PENDING_SHOWN = 4  # pending operations of one rank
+_SAYS = {
+    tells: Meaning(kind="collective", severity="info", signal=tells) for tells in (PENDING, IDLE)
+}
 
 
 class ByTable(Standing):
@@ -53,7 +68,7 @@ class ByTable(Standing):
         columns, calls, groups = self.table.columns, self.table.calls, self.table.groups
         everybody = tuple(range(self.table.world))
         listed = {name for name, one in groups.items() if one.listed or one.members == everybody}
-        called: dict[str, list[Kind]] = defaultdict(list)
+        called: dict[str, list[CallKind]] = defaultdict(list)
         if len(listed) < len(groups):
             pairs = np.unique(columns["group"].astype(np.int64) * len(calls) + columns["call"])
             for group, call in (divmod(pair, len(calls)) for pair in pairs.tolist()):
@@ -167,9 +182,119 @@ class ByTable(Standing):
         return self.table.described(op.op or "", group, seq, op.op or "", op.peer)
 
 
-def _kind(call: Call) -> Kind:
+def _kind(call: Call) -> CallKind:
     return call.op, _elements(call.size_in), _elements(call.size_out)
 
 
 def _elements(sizes: Sizes) -> int | None:
     return sum(prod(size) for size in sizes) if sizes else None
+
+
+def _kinds_of_rows(*columns: _Numbers) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Of rows with none below 0: where each kind of row comes first, and the kind of each."""
+    code = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        code = code * (int(column.max(initial=0)) + 1) + column
+    _, first, kind = np.unique(code, return_index=True, return_inverse=True)
+    return first, kind
+
+
+def most(columns: Sequence[_Numbers], values: _Numbers) -> Iterator[tuple[list[int], int]]:
+    """Each kind of row, in the order in which they appear, and the most of its values."""
+    first, kind = _kinds_of_rows(*columns)
+    most = np.full(len(first), np.iinfo(np.int64).min)
+    np.maximum.at(most, kind, values)
+    order = np.argsort(first)
+    rows = np.stack(columns, axis=1)[first[order]]
+    yield from zip(rows.tolist(), most[order].tolist(), strict=True)
+
+
+def first_records(table: Table) -> dict[int, int]:
+    """Rank → the first record that its dump still has."""
+    columns = table.columns
+    firsts = most([columns["rank"]], -columns["record"].astype(np.int64))
+    return {rank: -first for (rank,), first in firsts}
+
+
+def counted_sends(table: Table, counted: Collection[int]) -> tuple[npt.NDArray[np.int64], Sent]:
+    """Per row, which send or receive between two ranks it is, and how many there are.
+
+    Both sides count alike, unlike their numbers. Only dumps that go back to the first record tell
+    it (`counted`); -1 for all other rows.
+    """
+    columns, names = table.columns, [*table.groups]
+    nth = np.full(len(columns["rank"]), -1, np.int64)
+    taken = columns["p2p"].astype(bool) & (columns["peer"] >= 0)
+    taken &= np.isin(columns["rank"], [*counted])
+    if not taken.any():
+        return nth, {}
+    ops = [call.op for call in table.calls]
+    kinds = [*dict.fromkeys(ops)]
+    op = np.array([kinds.index(op) for op in ops], np.int64)[columns["call"][taken]]
+    rank, group, peer = (columns[name][taken] for name in ("rank", "group", "peer"))
+    first, channel = _kinds_of_rows(rank, group, op, peer)
+    counts = np.bincount(channel)
+    order = np.argsort(channel, kind="stable")
+    numbers = np.empty(len(order), np.int64)
+    numbers[order] = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+    nth[taken] = numbers
+    ends = (column[first].tolist() for column in (rank, group, op, peer))
+    return nth, {
+        (rank, names[group], kinds[op], peer): count
+        for rank, group, op, peer, count in zip(*ends, counts.tolist(), strict=True)
+    }
+
+
+def table_rows(table: Table, hosts: Mapping[str, str | None]) -> list[Draft]:
+    """One event per operation that a rank stood in.
+
+    `hosts` are those that the names of the dumps tell, by name.
+    """
+    if table.empty:
+        return []
+    columns, calls, groups = table.columns, table.calls, [*table.groups.values()]
+    of_batch = np.array([call.op == "coalesced" for call in calls], bool)[columns["call"]]
+    pending = (columns["state"] < COMPLETED) & ~(columns["p2p"].astype(bool) & of_batch)
+    waiting = np.flatnonzero(pending)
+    idle = np.flatnonzero(~np.isin(columns["rank"], columns["rank"][waiting]))
+    shown = waiting[_ordinal(columns["rank"][waiting]) < PENDING_SHOWN]
+    last = idle[np.append(np.diff(columns["rank"][idle]) != 0, True)[: len(idle)]]
+    return [
+        *(_row(table, groups, hosts, place, PENDING) for place in shown.tolist()),
+        *(_row(table, groups, hosts, place, IDLE) for place in last.tolist()),
+    ]
+
+
+def _ordinal(ranks: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
+    """The how manyth of its rank each is; ranks follow each other."""
+    begins = np.flatnonzero(np.append(True, np.diff(ranks) != 0)[: len(ranks)])
+    return np.arange(len(ranks)) - np.repeat(begins, np.diff(np.append(begins, len(ranks))))
+
+
+def _row(
+    table: Table, groups: Sequence[Group], hosts: Mapping[str, str | None], place: int, tells: str
+) -> Draft:
+    op = {name: int(column[place]) for name, column in table.columns.items()}
+    rank, created, site = op["rank"], op["time_created"], table.sites[op["site"]]
+    group, file = groups[op["group"]], table.files[rank]
+    work = Work(
+        group=group.label,
+        op=table.calls[op["call"]].op,
+        seq=op["seq"],
+        timeout_ms=op["timeout_ms"] if op["timeout_ms"] >= 0 else None,
+    )
+    text = _text(table, op, group.key, tells)
+    draft = document(file, op["line"], rank, text, _SAYS[tells], work, site)
+    draft.offset, draft.host = op["record"], hosts.get(file)
+    draft.stamp = Stamp(created, utc_offset_s=0) if created > 0 else None
+    return draft
+
+
+def _text(table: Table, op: Mapping[str, int], group: str, tells: str) -> str:
+    call = table.calls[op["call"]]
+    site = table.sites[op["site"]]
+    text = table.described(shown(call), group, op["seq"], call.op, op["peer"], site)
+    if tells == IDLE:
+        return f"idle; the last operation was {text}"
+    begun = "started" if op["state"] == STARTED else "enqueued"
+    return f"{text}: {begun}, not finished"

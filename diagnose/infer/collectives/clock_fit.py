@@ -16,7 +16,6 @@ class ClockFit:
     reference: str | None = None
     offset: dict[str, int] = field(default_factory=dict)
     residual: dict[str, int | None] = field(default_factory=dict)
-    matched: dict[str, int] = field(default_factory=dict)
 
     def certain(self) -> dict[str, int]:
         """Offsets that are larger than what they may be off, by host."""
@@ -32,17 +31,6 @@ class ClockFit:
             return 0
         a, b = self.residual.get(host_a), self.residual.get(host_b)
         return None if a is None or b is None else a + b
-
-    def ordered(self, host_a: str, ns_a: int, host_b: str, ns_b: int) -> bool | None:
-        """Whether a moment of one host's clock came before one of another's; None: not to be told.
-
-        Times of one host need no fit.
-        """
-        margin = self.uncertain(host_a, host_b)
-        if margin is None:
-            return None
-        ahead = (ns_b - self.offset.get(host_b, 0)) - (ns_a - self.offset.get(host_a, 0))
-        return None if abs(ahead) <= margin else ahead > 0
 
     def notes(self) -> list[str]:
         """One line per host whose clock is surely off; its times are corrected."""

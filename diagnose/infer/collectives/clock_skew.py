@@ -49,16 +49,16 @@ def align(table: Table, host_of: Mapping[int, str]) -> ClockFit:
         return ClockFit(residual=residual)
     order = [(-links[h].sum(), -shared[h].sum(), h) for h in range(len(hosts))]
     first = min(order)[2]
-    found: dict[int, tuple[int, int, int]] = {first: (0, 0, 0)}  # offset, residual, matched
+    found: dict[int, tuple[int, int]] = {first: (0, 0)}  # offset, residual
     reached = [first]
     while reached:
-        nearer: dict[int, tuple[int, int, int]] = {}
+        nearer: dict[int, tuple[int, int]] = {}
         for via in sorted(reached, key=lambda host: (found[host][1], host)):
             for host in np.flatnonzero(links[via]).tolist():
                 if host in found:
                     continue
-                offset, unsure, matched = _pair(entries[host], entries[via])
-                fit = (found[via][0] + offset, found[via][1] + unsure, matched)
+                offset, unsure = _pair(entries[host], entries[via])
+                fit = (found[via][0] + offset, found[via][1] + unsure)
                 if host not in nearer or fit[1] < nearer[host][1]:
                     nearer[host] = fit
         found |= nearer
@@ -67,7 +67,6 @@ def align(table: Table, host_of: Mapping[int, str]) -> ClockFit:
         hosts[first],
         {hosts[host]: found[host][0] for host in sorted(found)},
         residual | {hosts[host]: fit[1] for host, fit in found.items()},
-        {hosts[host]: found[host][2] for host in sorted(found) if host != first},
     )
 
 
@@ -112,12 +111,12 @@ def _shared(entries: list[Entries]) -> Numbers:
     return shared
 
 
-def _pair(one: Entries, other: Entries) -> tuple[int, int, int]:
-    """Offset of one host's clock against another's, what it may be off, and of how many."""
+def _pair(one: Entries, other: Entries) -> tuple[int, int]:
+    """Offset of one host's clock against another's, and what it may be off."""
     _, in_one, in_other = np.intersect1d(one[0], other[0], True, return_indices=True)
     a, b = one[1][in_one], other[1][in_other]
     differences = a - b
     offset = int(np.median(differences - differences[0])) + int(differences[0])
     spread = int(np.quantile(np.abs(differences - offset), _SPREAD))
     gap = int(np.median(np.maximum(np.diff(np.sort(a)), np.diff(np.sort(b)))))
-    return offset, max(spread, gap, 1), len(a)
+    return offset, max(spread, gap, 1)

@@ -1,26 +1,101 @@
-"""Which global rank is behind every rank of every communicator.
+"""Which global rank is behind every rank of every communicator, and what their counts show.
 
 The communicator that covers all processes is the world: ranks inside it are the global ones. The
 members of the others follow from their processes. Ranks told by lines or files come first, as
 long as every process has one of its own.
+
+Not all calls are counted: no sends, receives and all-to-all. A rank that waits in one of these
+lacks calls elsewhere, like the rank that it waits for; but that one lacks more.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, zip_longest
 
-from diagnose.infer.collectives.group import Group
-from diagnose.infer.collectives.units import Unit, merged, units_of
-from diagnose.infer.judge.groups import line_through
+from diagnose.infer.collectives.parallelism import Group
+from diagnose.infer.judge.standing import line_through
 from diagnose.parse.comm_rank import CommRank
 from diagnose.parse.nccl_inits import INIT
 from diagnose.text.ranks import counted
 
 MAX_SIZE = 1 << 20  # ranks of a communicator
 _MAX_ATTEMPTS = 64
+_PAIR = 2  # ranks of which nobody knows which is odd
+# By rank, and by the size of its communicators, a number for each of these.
+Numbers = Mapping[int, Mapping[int, list[int]]]
+
+
+@dataclass(slots=True)
+class Unit:
+    """One rank: a process, or one GPU of a process with several, and all that is told of it."""
+
+    entries: list[CommRank]
+    rank: int | None = None
+    open_end: bool = False  # its last call is in a communicator that cannot be judged
+
+    @property
+    def gone(self) -> bool:
+        """Whether the process is dead or does not answer."""
+        return any(one.gone for one in self.entries)
+
+    @property
+    def dead(self) -> bool:
+        """Whether the process is known to have ended."""
+        return any(one.dead for one in self.entries)
+
+    @property
+    def nameless(self) -> bool:
+        """Whether nothing says which process it is: a number inside a communicator is all."""
+        return all(one.pid is None and one.rank is None for one in self.entries)
+
+    @property
+    def prefix(self) -> int | None:
+        """The rank that lines or files tell."""
+        return next((one.rank for one in self.entries if one.rank is not None), None)
+
+    @property
+    def span(self) -> tuple[str, int, int]:
+        """Source, first and last line."""
+        lines = [n for one in self.entries for n in (one.line, *(c.line for c in one.calls))]
+        return self.entries[0].source, min(lines), max(lines)
+
+
+def units_of(ranks: Sequence[CommRank]) -> list[Unit]:
+    """One for each process; for each device where a process is several ranks of a communicator."""
+    places: dict[tuple[object, ...], set[int | None]] = defaultdict(set)
+    for one in ranks:
+        if one.comm:
+            places[one.host, one.pid, one.comm].add(one.comm_rank)
+    several = {key[:2] for key, numbers in places.items() if len(numbers) > 1}
+    found: dict[tuple[object, ...], Unit] = {}
+    for one in ranks:
+        key: tuple[object, ...] = (one.host, one.pid)
+        if one.pid is None:
+            key = (one.source, one.comm, one.comm_rank)
+        elif key in several:
+            key = (*key, one.device)
+        found.setdefault(key, Unit([])).entries.append(one)
+    return [*found.values()]
+
+
+def merged(units: list[Unit]) -> list[Unit]:
+    """Nameless entries of a rank, with what is told of its process.
+
+    Without a rank they are some rank of a group that others tell of, and no process of their own.
+    """
+    kept = [unit for unit in units if not unit.nameless]
+    by_rank = {unit.rank: unit for unit in kept}
+    for unit in units:
+        if unit.nameless and unit.rank is not None:
+            whole = by_rank.setdefault(unit.rank, unit)
+            if whole is unit:
+                kept.append(unit)
+            else:
+                whole.entries += unit.entries
+    return kept
 
 
 @dataclass(slots=True)
@@ -243,3 +318,108 @@ def _complete(comm: Communicator) -> None:
         first, step = line
         placed = {place: first + step * place for place in absent}
         comm.ranks |= {place: rank for place, rank in placed.items() if rank >= 0}
+
+
+@dataclass(frozen=True, slots=True)
+class CountedWait:
+    """A rank waits in a call of a group that no source names; `only`: nobody else waits."""
+
+    rank: int
+    name: str
+    desc: str
+    members: tuple[int, ...]
+    seq: int
+    source: str
+    line: int
+    only: bool = False
+
+
+def compared(
+    comms: Sequence[Communicator], dead: Collection[int], *, at_once: bool
+) -> list[CountedWait] | None:
+    """Who waits by the counts of different communicators; `dead` are ranks that ended.
+
+    A rank that alone has made a call more than all others, while these are equal, made it by
+    itself: if they were counted `at_once`, as a log may end anywhere. Of the ranks that lack calls
+    those wait for a rank that is dead, or else for one that lacks more than they do. None where it
+    is one of several that lack as much as each other, and nothing shows which.
+    """
+    made: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    lacking: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    entry_of: dict[int, CommRank] = {}
+    for comm in comms:
+        counts = {place: o.launched for place, o in comm.seen.items() if o.launched is not None}
+        for place in counts.keys() & comm.ranks.keys():
+            rank = comm.ranks[place]
+            made[rank][comm.size].append(counts[place])
+            lacking[rank][comm.size].append(max(counts.values()) - counts[place])
+            entry_of.setdefault(rank, comm.seen[place])
+    alone = _ahead_alone(made) if at_once and not dead else None
+    if alone is not None:
+        rank, size, seq = alone
+        one = entry_of[rank]
+        return [
+            CountedWait(
+                rank, "by their counts", f"communicators of {size} ranks", tuple(sorted(made)), seq,
+                one.source, one.line, only=True,
+            )
+        ]  # fmt: skip
+    lagging = sorted(rank for rank, sizes in lacking.items() if any(map(any, sizes.values())))
+    last = [
+        rank
+        for rank in lagging
+        if not any(_lacks_more(lacking[other], lacking[rank]) for other in lagging)
+    ]
+    ends = sorted(dead) or (last if len(last) == 1 else [])
+    if not ends and at_once and _tied(lacking, last):
+        return None
+    names = ", ".join(map(str, ends))
+    return [
+        CountedWait(
+            rank, f"{rank} and {names}", "calls that are not counted",
+            tuple(sorted((rank, *ends))), 1, entry_of[rank].source, entry_of[rank].line,
+        )
+        for rank in (lagging if ends else ())
+        if rank not in ends
+    ]  # fmt: skip
+
+
+def _ahead_alone(made: Numbers) -> tuple[int, int, int] | None:
+    """The one rank that has made more calls than all others, of what size, and how many."""
+    if len(made) <= _PAIR:
+        return None
+    found = []
+    for size in sorted({size for sizes in made.values() for size in sizes}):
+        counts = [sorted(sizes[size]) for sizes in made.values() if size in sizes]
+        if len(counts) < len(made) or len({*map(len, counts)}) > 1:
+            continue
+        for column in zip(*counts, strict=True):
+            most = max(column)
+            if column.count(most) == 1 and len({*column}) == 2:
+                found.append(([*made][column.index(most)], size, most))
+    return found[0] if len({rank for rank, _, _ in found}) == 1 else None
+
+
+def _lacks_more(own: Mapping[int, list[int]], other: Mapping[int, list[int]]) -> bool:
+    """Whether a rank lacks more calls in communicators of some size, and less in none.
+
+    In a communicator of which nothing is told of a rank it lacks none.
+    """
+    pairs = [
+        pair
+        for size in own.keys() | other.keys()
+        for pair in zip_longest(
+            sorted(own.get(size, ()), reverse=True), sorted(other.get(size, ()), reverse=True),
+            fillvalue=0,
+        )
+    ]  # fmt: skip
+    return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
+
+
+def _tied(lacking: Numbers, last: Collection[int]) -> bool:
+    """Whether the ranks that lack most calls are a few, and all lack as many.
+
+    Then one of them may wait for another, in calls that nobody counts.
+    """
+    alike = {tuple(sorted((n, tuple(v)) for n, v in lacking[rank].items())) for rank in last}
+    return len(last) > 1 == len(alike) and 2 * len(last) < len(lacking)

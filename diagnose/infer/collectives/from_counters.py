@@ -18,8 +18,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from diagnose.infer.collectives.communicators import Communicator, members, mostly_known
-from diagnose.infer.collectives.compared import compared
+from diagnose.infer.collectives.communicators import Communicator, compared, members, mostly_known
 from diagnose.infer.collectives.mismatch import comparable
 from diagnose.parse.comm_rank import CollCall, CommRank
 from diagnose.parse.flight_recorder import COMPLETED, ENQUEUED, Call, Config, Dump
@@ -28,6 +27,13 @@ from diagnose.parse.nccl_inits import INIT
 
 _P2P = re.compile(r"(send|recv) (\d{1,9})(?:->|<-)(\d{1,9})\Z")
 _UNNAMED = "collective"  # where only the number of a call is told
+# That of a rank without any entry: ten thousand of them share its arrays.
+_BLANK = Dump(
+    "", None, None, np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int64),
+    np.zeros(0, bool), np.zeros(0, np.int32), np.zeros(0, np.int8), np.zeros(0, bool),
+    np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int64), sites=[""],
+    lines=np.zeros(0, np.int64),
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -234,15 +240,6 @@ def _inits(job: _Job, comm: Communicator, few: bool, notes: list[str]) -> None:
         job.entries[comm.ranks[place]].append(
             _Entry(name, 0, call, place in began, one.source, line)
         )
-
-
-# That of a rank without any entry: ten thousand of them share its arrays.
-_BLANK = Dump(
-    "", None, None, np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int64),
-    np.zeros(0, bool), np.zeros(0, np.int32), np.zeros(0, np.int8), np.zeros(0, bool),
-    np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int64), sites=[""],
-    lines=np.zeros(0, np.int64),
-)  # fmt: skip
 
 
 def _dump(job: _Job, rank: int, source: str, config: list[Config], partial: bool) -> Dump:

@@ -11,25 +11,69 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.infer.collectives.alignment import WINDOW, Key, align, majority, run_from
 from diagnose.infer.collectives.table import Table, shown
-from diagnose.infer.judge.ops import majority_of
+from diagnose.infer.judge.verdict import majority_of
 from diagnose.parse.flight_recorder import COMPLETED, Call
 
 if TYPE_CHECKING:
     import pandas as pd
 
+
+Key = tuple[Any, ...]
+
+
+WINDOW = 192  # calls aligned behind the first difference
 # What ranks of one correct call may differ in.
 _SIZES_OUT_ONLY = ("all_gather",)
 _SIZES_IN_ONLY = ("reduce_scatter",)
 _OP_ONLY = ("gather", "scatter", "coalesced", "gather_single")
 _BEFORE = 8  # calls that must be equal in groups of one kind
 _DESCRIBED = 8  # odd ranks aligned one by one
+
+
+def majority(frame: pd.DataFrame, columns: list[str]) -> dict[int, Key]:
+    """What most ranks called, by sequence number; the smallest key on a tie."""
+    counted = frame.groupby(["seq", *columns], sort=True).size().reset_index(name="votes")
+    best = counted.sort_values("votes", ascending=False, kind="stable").drop_duplicates("seq")
+    keys = zip(*(best[column].tolist() for column in columns), strict=True)
+    return dict(zip(best["seq"].tolist(), keys, strict=True))
+
+
+def run_from(stream: dict[int, Key], start: int) -> list[Key]:
+    """The calls from `start` on, without a gap, at most a window."""
+    found = []
+    for seq in range(start, start + WINDOW):
+        if seq not in stream:
+            break
+        found.append(stream[seq])
+    return found
+
+
+def align(a: list[Key], b: list[Key]) -> tuple[int, int, int]:
+    """Calls of `a` and of `b` before the two are in step again, and how many then agree.
+
+    Of all first pairs the one with the longest common subsequence behind it; the least shift when
+    several are as good.
+    """
+    lengths = [[0] * (len(b) + 1) for _ in range(len(a) + 1)]
+    best = (0, 0, 0)
+    rank = (0, 0, 0)
+    for i in range(len(a) - 1, -1, -1):
+        row, below = lengths[i], lengths[i + 1]
+        for j in range(len(b) - 1, -1, -1):
+            if a[i] == b[j]:
+                row[j] = below[j + 1] + 1
+                order = (row[j], -abs(i - j), -(i + j))
+                if order > rank:
+                    rank, best = order, (i, j, row[j])
+            else:
+                row[j] = max(below[j], row[j + 1])
+    return best
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The grid a job's ranks form, told by its process groups, and the part of it that suspects share.
+"""Process groups, the grid of ranks that they form, and the part of it that suspects share.
 
 An axis is a set of groups that partitions the world into equal parts. What its groups are for comes
 from their description alone (Megatron-LM's `TENSOR_MODEL_PARALLEL_GROUP`, a DeviceMesh's `mesh_tp`,
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from diagnose.diagnosis import Axis, Topology
-from diagnose.infer.collectives.group import DEFAULT_GROUP, Group
 from diagnose.text.ranks import ranks_phrase
 
+DEFAULT_GROUP = "default_pg"
 Parts = tuple[tuple[int, ...], ...]
 
 _NAMES = ("TP", "PP", "CP", "EP", "DP")  # of equal parts the first explains best
@@ -33,6 +33,23 @@ _WITH_CP = re.compile(r"data_parallel_group_with_cp")
 # Axes of which not the group matters but the place in it: kind and word.
 _PLACES = {"PP": ("PP stage", "pipeline stage"), "DP": ("DP replica", "DP replica")}
 _NEARLY = 0.75  # of a unit's ranks must be suspects
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A process group; `listed` when a dump lists the members (global ranks, in group order)."""
+
+    key: str
+    name: str
+    desc: str
+    members: tuple[int, ...]
+    listed: bool
+
+    @property
+    def label(self) -> str:
+        """What a report prints."""
+        described = self.desc not in ("", "undefined")
+        return f"{self.desc} ({self.key})" if described else f"group {self.key}"
 
 
 @dataclass(frozen=True, slots=True)

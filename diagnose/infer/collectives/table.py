@@ -16,16 +16,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.infer.collectives.group import DEFAULT_GROUP, Group
-from diagnose.infer.collectives.table_frame import COLUMNS, frame, peer_ranks
-from diagnose.parse.flight_recorder import Call, Dump, Sizes, batched, close_lone_members
+from diagnose.infer.collectives.parallelism import DEFAULT_GROUP, Group
+from diagnose.parse.flight_recorder import STATES, Call, Dump, Sizes, batched, close_lone_members
 
 if TYPE_CHECKING:
     import pandas as pd
 
+
 _Columns = dict[str, npt.NDArray[Any]]
 
 _STALE_NS = 60 * 10**9
+COLUMNS = (
+    "rank", "group", "call", "site", "peer", "seq", "p2p", "state", "retired", "time_created",
+    "record", "timeout_ms", "line",
+)  # fmt: skip
 
 
 @dataclass
@@ -59,7 +63,34 @@ class Table:
     @cached_property
     def rows(self) -> pd.DataFrame:
         """Above. Made when asked for: importing pandas takes longer than reading most logs."""
-        return frame(self.columns, [*self.groups.values()], self.calls, self.sites)
+        import pandas as pd  # noqa: PLC0415  as it says
+
+        whole, groups, calls = self.columns, [*self.groups.values()], self.calls
+        group, call = whole["group"].astype(np.intp), whole["call"].astype(np.intp)
+        return pd.DataFrame(
+            {
+                "rank": whole["rank"],
+                "group": pd.Categorical.from_codes(group, [g.key for g in groups]),
+                "group_desc": pd.Categorical([g.desc for g in groups])[group],
+                "members": np.fromiter((g.members for g in groups), object)[group],
+                "seq": whole["seq"],
+                "p2p": whole["p2p"].astype(bool),
+                "op": pd.Categorical([c.op for c in calls])[call],
+                "peer": whole["peer"],
+                "size_in": np.fromiter((c.size_in for c in calls), object)[call],
+                "size_out": np.fromiter((c.size_out for c in calls), object)[call],
+                "dtype": pd.Categorical([c.dtype for c in calls])[call],
+                "state": pd.Categorical.from_codes(whole["state"], [*STATES], ordered=True),
+                "retired": whole["retired"].astype(bool),
+                "time_created": whole["time_created"],
+                "site": pd.Categorical.from_codes(whole["site"], self.sites),
+                "record": whole["record"],
+                "timeout_ms": whole["timeout_ms"],
+                "call": whole["call"],
+                "line": whole["line"],
+            },
+            copy=False,
+        )
 
     @cached_property
     def frontiers(self) -> pd.DataFrame:
@@ -290,3 +321,15 @@ def _columns(
     empty = {name: np.zeros(0, np.int64) for name in COLUMNS}
     whole = {name: np.concatenate(parts[name]) if parts else empty[name] for name in COLUMNS}
     return whole, [*calls], [*sites]
+
+
+def peer_ranks(dump: Dump, groups: list[Group]) -> npt.NDArray[np.int32]:
+    """Global rank of the other side of a send or receive; -1 for a collective."""
+    peers = np.array([-1 if c.peer is None else c.peer for c in dump.calls], np.int32)[dump.call]
+    if (peers < 0).all():
+        return peers
+    for code, group in enumerate(groups):
+        inside = (dump.pg == code) & (peers >= 0) & (peers < len(group.members))
+        if group.listed and inside.any():
+            peers[inside] = np.array(group.members, np.int32)[peers[inside]]
+    return peers

@@ -1,16 +1,19 @@
-"""Whom the verdict names: the one place that sets final culprits."""
+"""Whom the verdict names: the one place that sets final culprits.
+
+Pods among them are put on their nodes: a pod has no fault that a node could have.
+"""
 
 from __future__ import annotations
 
 import signal
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from diagnose.catalog.schema import CauseClass
 from diagnose.infer.rules.base import Hypothesis, explains, most
-from diagnose.stories.fold import Stories, only_lost_peers
-from diagnose.stories.lone import fell_silent_with
-from diagnose.stories.story import State, Story
+from diagnose.stories.silence import fell_silent_with
+from diagnose.stories.story import State, Stories, Story, only_lost_peers
 from diagnose.timeline.author import Author
 from diagnose.timeline.captures import captured_ranks
 from diagnose.timeline.event import Timeline
@@ -290,3 +293,23 @@ def _only_traceback(winner: Hypothesis, timeline: Timeline) -> bool:
     """Name the one rank that printed tracebacks, whatever it raised: that may be cut off."""
     raised = {event.rank for event in timeline.signalling("trouble") if event.role == "aftermath"}
     return _name_if_one(winner, raised, "the only rank with a traceback")
+
+
+def put_on_nodes(winner: Hypothesis, timeline: Timeline) -> None:
+    """Name the nodes of a cause's pods, as far as lines state them; the pods stay in `pods`."""
+    placed = timeline.once(_nodes_of_pods)
+    pods = timeline.pods | placed.keys()
+    winner.pods = [host for host in winner.hosts if host in pods]
+    found = {pod: node for pod in winner.pods if (node := placed.get(pod))}
+    winner.hosts = sorted({found.get(host, host) for host in winner.hosts})
+    named = [f"pod {pod} was assigned to {node}" for pod, node in found.items()]
+    winner.why = "; ".join(part for part in (winner.why, *named) if part)
+
+
+def _nodes_of_pods(timeline: Timeline) -> Mapping[str, str | None]:
+    """Pod to node; None where lines name several, as of one that was moved."""
+    nodes: dict[str, set[str]] = defaultdict(set)
+    for event in timeline.signalling("placed"):
+        if event.fields.get("name") and event.fields.get("host"):
+            nodes[event.fields["name"]].add(event.fields["host"])
+    return {pod: next(iter(of)) if len(of) == 1 else None for pod, of in nodes.items()}

@@ -13,14 +13,21 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
-from diagnose.infer.events.tracebacks import last_tracebacks
-from diagnose.infer.judge.ops import Op, is_p2p
+from diagnose.infer.events.exceptions import last_tracebacks
+from diagnose.infer.judge.verdict import Op, is_p2p
 from diagnose.timeline.captures import integer
 from diagnose.timeline.event import Event, Timeline
 from diagnose.timeline.learned import Learned
 
 _MS = 1_000_000
 _CLOCK = 2_000_000_000  # ns by which waits of one rank may seem apart that began together
+_Statuses = Mapping[str | None, Event]  # by group the last status line of one rank and number
+_Found = dict[int, tuple[Event, Op]]
+_Row = TypeVar("_Row")
+_Rows = Mapping[tuple[str, int | None, int | None], list[_Row]]  # by source, rank and number
+# By call the kinds of groups that make it, and how often that is told.
+_Kinds = Mapping[tuple[object, ...], Counter[str]]
+_SELDOM = 3  # times as often another kind is told: where lines are lost, two may not fit
 
 
 class Frontier(NamedTuple):
@@ -109,15 +116,6 @@ def _mentions(timeline: Timeline) -> list[tuple[Event, Op]]:
                 kinds[found[above][1].call][_kind_of(row)] += 1
     _match(found, unnamed, statuses, kinds)
     return [found[index] for index in sorted(found)]
-
-
-_Statuses = Mapping[str | None, Event]  # by group the last status line of one rank and number
-_Found = dict[int, tuple[Event, Op]]
-_Row = TypeVar("_Row")
-_Rows = Mapping[tuple[str, int | None, int | None], list[_Row]]  # by source, rank and number
-# By call the kinds of groups that make it, and how often that is told.
-_Kinds = Mapping[tuple[object, ...], Counter[str]]
-_SELDOM = 3  # times as often another kind is told: where lines are lost, two may not fit
 
 
 def _match(found: _Found, unnamed: _Rows[int], statuses: _Rows[Event], kinds: _Kinds) -> None:

@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
 
+from diagnose import plugins
 from diagnose.infer.rules import (
     cut_line,
     exit_codes,
     known_issues,
-    plugged,
-    rendezvous,
     signatures,
     stalls,
     unstated,
@@ -33,6 +32,24 @@ def _when(needed: Callable[[Context], object], module: str) -> Rule:
     return propose
 
 
+def plugged_rules(context: Context) -> Iterator[Hypothesis]:
+    """What rules of other packages propose: entry points of the group `diagnose.rules`.
+
+    One that raises, or names a class that is none, is left out.
+    """
+    rules = plugins.loaded(plugins.RULES)
+    for name, rule in [*rules.found.items()]:
+        try:
+            found: list[Hypothesis] = [*rule(context)]
+            for hypothesis in found:
+                if hypothesis.cause not in context.catalog.classes:
+                    raise ValueError(f"no cause class {hypothesis.cause}")
+        except Exception as error:
+            rules.drop(name, error)
+        else:
+            yield from found
+
+
 # What lines state themselves; the first failure and the onset follow from it.
 STATED: dict[str, Rule] = {
     "signatures": signatures.propose,
@@ -41,13 +58,13 @@ STATED: dict[str, Rule] = {
 # What follows from who was where, by logs, dumps, stacks and checkpoints.
 INFERRED: dict[str, Rule] = {
     "stalls": stalls.propose,
-    "rendezvous": rendezvous.propose,
+    "rendezvous": unstated.propose_gathering,
     **unstated.RULES,
     "cut_line": cut_line.propose,
     "stacks": _when(lambda context: context.stacks or context.lone, "diagnose.infer.rules.stacks"),
     "node_signs": _when(lambda context: context.signs, "diagnose.infer.rules.node_signs"),
     "checkpoints": _when(lambda context: context.checkpoints, "diagnose.infer.rules.checkpoints"),
-    "plugged": plugged.propose,
+    "plugged": plugged_rules,
 }
 # What the catalog knows of all of it together.
 KNOWN: dict[str, Rule] = {"known_issues": known_issues.propose}

@@ -1,21 +1,24 @@
-"""What a rule is, what it may look at, and what it proposes."""
+"""What a rule is, what it may look at, and what it proposes; how far each kind of evidence reaches.
+
+Rules give a hypothesis its tier, `decide.ranking` compares tiers: a higher one weighs more, however
+many there are of a lower one.
+"""
 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum, auto
-from typing import TYPE_CHECKING, Literal
+from enum import Enum, IntEnum
+from typing import TYPE_CHECKING, Literal, get_args
 
-from diagnose.catalog.schema import Catalog, Remedy
-from diagnose.diagnosis import Answer, CulpritKind
+from diagnose.catalog.schema import Catalog, Remedy, Strength
+from diagnose.diagnosis import Answer, CulpritKind, EvidenceTier
 from diagnose.infer.events.facts import Facts
-from diagnose.infer.events.phases import Activity
+from diagnose.infer.events.onset import Activity
 from diagnose.infer.judge.verdict import Verdict
-from diagnose.infer.tiers import Tier
-from diagnose.stories.fold import Stories
 from diagnose.stories.silence import Silence
+from diagnose.stories.story import Stories
 from diagnose.timeline.event import Event, Timeline
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from diagnose.parse.probes import Sign
 
 
+_WORDS: tuple[EvidenceTier, ...] = get_args(EvidenceTier)
 _ROWS = 8  # events that one hypothesis takes as its evidence
 # What kind of evidence a hypothesis rests on; kinds are weighed against each other.
 Basis = Literal[
@@ -43,22 +47,66 @@ Basis = Literal[
 ]
 
 
-class Lost(Enum):
-    """Why a hypothesis is not the root cause."""
+class Tier(IntEnum):
+    """How much a hypothesis is worth by itself; the higher one weighs more."""
 
-    FOLLOWS = auto()  # from the root cause
-    LATE = auto()  # its first sign comes after the first failure
-    WEAK = auto()
-    CIRCUMSTANTIAL = auto()  # where the root cause is proven
-    AFTER = auto()  # it shows only after the root cause
-    LESS = auto()  # less evidence
+    NONE = 0  # taken back by what came after it, or seen only as others ended: no verdict
+    GUESS = 1  # an exit status, a likeness, a wait for nobody in particular; explains nothing else
+    WEAK = 2  # a line that more than one cause leaves
+    CIRCUMSTANTIAL = 3  # who was where, with gaps
+    LIKELY = 4  # the least that is told with medium confidence, and that explains stronger ones
+    STRONG = 5  # a line says so, or ranks surely did not come; other causes may leave the same
+    OBSERVED = 6  # what the ranks did shows it; the least that is told with high confidence
+    PROVEN = 7  # a line says so that nothing else leaves
+
+    @property
+    def word(self) -> EvidenceTier:
+        """Its name as people and JSON have it."""
+        return _WORDS[self]
+
+
+# What a decisive, a strong and a weak entry state of a line, by what holds of it.
+_STATED: Mapping[str, tuple[Tier, Tier, Tier]] = {
+    "timely": (Tier.PROVEN, Tier.STRONG, Tier.WEAK),
+    # An entry that others know better.
+    "generic": (Tier.PROVEN, Tier.LIKELY, Tier.GUESS),
+    # The line breaks off in the message.
+    "cut": (Tier.PROVEN, Tier.STRONG, Tier.GUESS),
+    # Seen only after the first wait or teardown.
+    "late": (Tier.OBSERVED, Tier.CIRCUMSTANTIAL, Tier.GUESS),
+    # Who ended a job that had printed errors that no entry knows.
+    "in_trouble": (Tier.LIKELY, Tier.CIRCUMSTANTIAL, Tier.GUESS),
+    # Other ranks went on for long.
+    "doubted": (Tier.STRONG, Tier.WEAK, Tier.NONE),
+    # Its rank went on afterwards.
+    "recovered": (Tier.CIRCUMSTANTIAL, Tier.GUESS, Tier.NONE),
+    # What launchers do to victims, after the first wait.
+    "late_ending": (Tier.CIRCUMSTANTIAL, Tier.NONE, Tier.NONE),
+}
+
+
+def stated(strength: Strength, grounds: Iterable[str]) -> Tier:
+    """The tier of what a line of an entry states, under all that holds of the line."""
+    column = get_args(Strength).index(strength)
+    return min(_STATED[ground][column] for ground in ("timely", *grounds))
+
+
+class Lost(Enum):
+    """Why a hypothesis is not the root cause: the name of the predicate."""
+
+    FOLLOWS = "explained"  # from the root cause
+    LATE = "seen_late"  # its first sign comes after the first failure
+    WEAK = "weak_evidence"
+    CIRCUMSTANTIAL = "circumstantial"  # where the root cause is proven
+    AFTER = "seen_after"  # it shows only after the root cause
+    LESS = "less_evidence"
 
 
 @dataclass(slots=True)
 class Hypothesis:
     """One possible root cause.
 
-    `tier` says how far its evidence reaches (see `infer.tiers`), `grounds` what was weighed to give
+    `tier` says how far its evidence reaches (see `Tier`), `grounds` what was weighed to give
     it. Within a tier `vague` evidence is that which others know better, and `support` counts the
     hypotheses of its class that say the same. `rows` are indices of the events that are its
     evidence, the first one its own first sign. `sure` marks evidence that proves the class by

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from diagnose.checkpoint.model import STATE_WORDS
-from diagnose.infer.rules.base import Context, Hypothesis
-from diagnose.infer.tiers import Tier
+from diagnose.infer.rules.base import Context, Hypothesis, Tier
 
 if TYPE_CHECKING:
     from diagnose.checkpoint.model import Checkpoint

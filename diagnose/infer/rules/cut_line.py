@@ -11,8 +11,7 @@ from functools import lru_cache
 
 from diagnose.catalog.load import examples_of
 from diagnose.catalog.schema import Catalog
-from diagnose.infer.rules.base import Context, Hypothesis
-from diagnose.infer.tiers import Tier, stated
+from diagnose.infer.rules.base import Context, Hypothesis, Tier, stated
 from diagnose.lazy import expression
 from diagnose.parse.prefix import peel
 from diagnose.timeline.event import Event

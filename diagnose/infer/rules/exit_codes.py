@@ -7,13 +7,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from diagnose.infer.events import kills
 from diagnose.infer.judge.by_lines import authors
-from diagnose.infer.rules.base import Context, Hypothesis, inferred
+from diagnose.infer.rules.base import Context, Hypothesis, Tier, inferred
 from diagnose.infer.rules.signatures import who
-from diagnose.infer.tiers import Tier
-from diagnose.stories.fold import lost_peer
-from diagnose.timeline.ends import exit_code, exits_named
+from diagnose.stories.story import lost_peer
+from diagnose.timeline.ends import exit_code, exits_named, killed_by_launcher
 from diagnose.timeline.event import Event, Timeline
 from diagnose.timeline.learned import Learned
 
@@ -52,7 +50,7 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     """
     by_code: dict[int, list[Event]] = {}
     timeline = context.timeline
-    stopped = kills.by_launcher(timeline)
+    stopped = killed_by_launcher(timeline)
     for event in [*exits_named(timeline.kind("exit")), *_own_words(timeline)]:
         code = exit_code(event.fields)
         if code and event.role != "aftermath" and not stopped(event):

@@ -1,23 +1,31 @@
-"""What the learned reader suggests: a class for lines that no entry knows, a kind for an exception.
+"""What is better than nothing: leads, classes of lines that no entry knows, bare exceptions.
 
-It is asked only where nothing else knows the cause (`leads`, `infer.quiet`), and of an exception or
-an end of which nothing but its form is known. A suggestion is a guess of low confidence, or of
-medium where two lines of a job that failed are read alike; no job fails by it.
+The learned reader suggests a class from words. It is asked only where nothing else knows the cause
+(`leads_of`, `infer.outcome`), and of an exception or an end of which nothing but its form is known.
+A suggestion is a guess of low confidence, or of medium where two lines of a job that failed are
+read alike; no job fails by it.
+
+Code of a package that runs at its import calls nothing but what is installed. Where a function is
+not there, or takes other arguments, two packages are of versions that do not match. The frames show
+it, whatever the message says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from diagnose.catalog import reader
 from diagnose.catalog.reader import Reading, tokens
 from diagnose.catalog.schema import Catalog
-from diagnose.infer.events.exceptions import fullest
-from diagnose.infer.rules.base import Context, Hypothesis, Lost, is_bare, specified
-from diagnose.infer.tiers import Tier
+from diagnose.diagnosis import CodeFrame, PythonException
+from diagnose.infer.events.exceptions import fullest, in_words
+from diagnose.infer.rules.base import Context, Hypothesis, Lost, Tier, inferred, is_bare, specified
+from diagnose.infer.rules.signatures import who
 from diagnose.lazy import expression
 from diagnose.parse.prefix import peel
+from diagnose.parse.tracebacks import is_generated, package_of
+from diagnose.stories.story import only_lost_peers
 from diagnose.timeline.event import Event
 
 _FRAME = expression(  # of Python, C++, a kernel, gdb and py-spy, with its heading
@@ -53,6 +61,16 @@ SURE = 0.55
 # And of a kind that makes the unspecific class no better than a guess.
 _DOUBT = 0.37
 _SURELY = 0.75  # of each of two lines that make a class likely
+_BUSY = "Nothing says what went wrong; the log ends amid this work, which was not finished."
+FINDING = "raised_at_import"
+_MODULE = "<module>"  # the function of code that runs at an import, and of a script
+_RUNPY = "runpy"  # what runs a module as the program: `python -m`
+# What code raises that calls what is not there or is otherwise; no file, network or memory lacks.
+_CODE_RAISES = frozenset(
+    {"AttributeError", "ImportError", "IndentationError", "ModuleNotFoundError", "NameError",
+     "NotImplementedError", "RuntimeError", "SyntaxError", "TypeError", "ValueError"}
+)  # fmt: skip
+_OF_ENVIRONMENT = ("environ", "getenv")  # a value that somebody set
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,3 +285,64 @@ def _words(reading: Reading) -> str:
 
 def _grounds(reading: Reading) -> list[str]:
     return [f"probability {reading.probability:.2f}", *reading.words]
+
+
+def leads_of(context: Context) -> list[Hypothesis]:
+    """What is better than nothing where nothing is likely: low confidence, and no culprits."""
+    phase = context.activity.phase if context.activity.moving else None
+    if phase == "inference" and all(event.role == "aftermath" for event in context.failing):
+        phase = None  # a server that was stopped kept nobody waiting
+    busy = context.catalog.busy_class(phase) if phase else None
+    if busy and not only_lost_peers(context.failing):
+        return [replace(inferred(busy, Tier.GUESS, context.catalog, _BUSY), rule="busy")]
+    lead = suggested(context, unknown_lines(context))
+    return [lead] if lead else []
+
+
+def with_import(
+    ranked: Sequence[Hypothesis],
+    context: Context,
+    read: Callable[[Hypothesis], PythonException | None],
+) -> list[Hypothesis]:
+    """The hypotheses, the first one with the class of what was raised while a package loads.
+
+    Only one of which nothing but the form is known; `read` gives its exception with all frames.
+    """
+    first, *others = ranked
+    catalog = context.catalog
+    raised = read(first) if is_bare(first, catalog) else None
+    package = imported(raised.frames) if raised and _raised_by_code(raised) else None
+    if raised is None or package is None:
+        return [*ranked]
+    cause = catalog.class_shown_by(FINDING)
+    named = who(first.ranks, first.hosts)
+    inner = package_of(raised.frames[-1].file)
+    within = f" in {inner}" if inner not in (None, package) else ""
+    what = f"{in_words(raised)}{', ' + named if named else ''}."
+    found = specified(
+        first,
+        cause,
+        catalog,
+        rule="imported",
+        summary=f"{what} It was raised{within} while {package} was imported.",
+        grounds=[*first.grounds, FINDING],
+    )
+    return [replace(found, vague=False), *(one for one in others if one.cause != cause)]
+
+
+def imported(frames: Sequence[CodeFrame]) -> str | None:
+    """The package at whose import the innermost frame runs, if all that it called is installed."""
+    for index in reversed(range(1, len(frames))):
+        frame, caller = frames[index], frames[index - 1]
+        if frame.own and not is_generated(frame.file):
+            return None
+        if frame.function == _MODULE and (package := package_of(frame.file)):
+            program = _RUNPY in caller.file or not frame.file.endswith(".py")
+            return None if program else package
+    return None
+
+
+def _raised_by_code(raised: PythonException) -> bool:
+    code = raised.frames[-1].code if raised.frames else ""
+    kind = raised.type.rpartition(".")[2]
+    return kind in _CODE_RAISES and not any(word in code for word in _OF_ENVIRONMENT)

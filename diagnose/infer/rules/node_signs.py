@@ -14,9 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from diagnose.diagnosis import CulpritKind, Evidence
-from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.rules.base import Context, Hypothesis, Tier
 from diagnose.infer.stacks.groups import PlaceClass
-from diagnose.infer.tiers import Tier
 from diagnose.parse.probes import Kind, Sign
 
 # Why its node is blamed; the class is the one that lists the sign in `shown_by`.
@@ -38,6 +37,7 @@ _OF_RANKS: Mapping[Kind, CulpritKind] = {
 _PROOF: frozenset[Kind] = frozenset({"gpu_lost", "oom_kill"})
 # All others are circumstantial; NCCL's RAS takes for dead whom it can no longer reach.
 _TIERS: Mapping[Kind, Tier] = dict.fromkeys(_PROOF, Tier.STRONG) | {"dead": Tier.LIKELY}
+_OTHERS = 2  # nodes that are cut off from it
 
 
 def propose(context: Context) -> Iterator[Hypothesis]:
@@ -141,9 +141,6 @@ def _summary(group: Sequence[Sign]) -> str:
     if first.kind in _OF_RANKS:
         return f"NCCL's RAS report says of {first.what}: {first.text}{rest}"
     return f"{first.host or 'A node'} says of {first.what}: {first.text}{rest}"
-
-
-_OTHERS = 2  # nodes that are cut off from it
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,15 +12,21 @@ from dataclasses import replace
 
 from diagnose.catalog.schema import Catalog
 from diagnose.diagnosis import Evidence
-from diagnose.infer.events.phases import doing
-from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.events.onset import doing
+from diagnose.infer.rules.base import Context, Hypothesis, Tier
 from diagnose.infer.stacks.classify import Place
 from diagnose.infer.stacks.frame_table import KINDS, WHATEVER_FOR, State
-from diagnose.infer.stacks.groups import Division, PlaceClass, by_itself, divide, none_ran
-from diagnose.infer.stacks.printed import worked_below
-from diagnose.infer.stacks.rows import described, says
-from diagnose.infer.tiers import Tier
-from diagnose.stories.lone import own_way
+from diagnose.infer.stacks.groups import (
+    Division,
+    PlaceClass,
+    by_itself,
+    described,
+    divide,
+    none_ran,
+    says,
+)
+from diagnose.infer.stacks.processes import worked_below
+from diagnose.stories.silence import own_way
 from diagnose.text.ranks import plural, ranks_phrase
 from diagnose.timeline.ends import endings
 from diagnose.timeline.event import Timeline

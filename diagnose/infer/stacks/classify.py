@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from diagnose.infer.events.tracebacks import OP_OF_CALL
+from diagnose.infer.events.exceptions import OP_OF_CALL
 from diagnose.infer.stacks.frame_table import (
     CALL,
     CONTEXT,

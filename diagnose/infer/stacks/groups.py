@@ -1,4 +1,4 @@
-"""Ranks whose places are alike, and which of them are apart from the many."""
+"""Ranks whose places are alike, which of them are apart from the many, and their events."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from diagnose.infer.judge.ops import P2P_OPS
 from diagnose.infer.judge.standing import no_chance
+from diagnose.infer.judge.verdict import P2P_OPS
 from diagnose.infer.stacks.classify import Place
-from diagnose.infer.stacks.frame_table import WAITING, State
+from diagnose.infer.stacks.frame_table import SAYS, WAITING, State
 from diagnose.parse.tracebacks import Frame
 from diagnose.text.ranks import fold_ranks
+from diagnose.timeline.draft import STANDS, Draft, document
+from diagnose.timeline.event import Meaning, Work
 
 _FEW = 4  # one in so many ranks is apart from a place that only the many make one of waiting
 _DEEP = 2  # calls below where the others are, so that it is no wrapper of what they are in
@@ -280,3 +282,40 @@ def _compare(classes: list[PlaceClass]) -> list[PlaceClass]:
         )
         for group in classes
     ]
+
+
+def place_rows(classes: Sequence[PlaceClass]) -> list[Draft]:
+    """One event per rank whose stack is known."""
+    return [_row(place) for group in classes for place in group.places]
+
+
+def _row(place: Place) -> Draft:
+    meaning = Meaning(
+        kind="place",
+        severity="info",
+        signal=STANDS,
+        phase=place.phase,
+    )
+    work = Work(op=place.op)
+    stack = place.stack
+    draft = document(
+        stack.source, stack.line, place.rank, described(place), meaning, work, place.site
+    )
+    draft.host, draft.pid = stack.host, stack.pid
+    return draft
+
+
+def described(place: Place) -> str:
+    """`waiting in a collective (all_reduce) at train.py:141: wait in torch/distributed/…`."""
+    call = f" ({place.call})" if place.call else ""
+    site = f" at {place.site}" if place.site else ""
+    detail = f": {place.detail}" if place.detail else ""
+    return f"{says(place)}{call}{site}{detail}"
+
+
+def says(place: Place) -> str:
+    """What its state means, after "the rank is"."""
+    if place.state == "unknown" and not place.stack.frames:
+        return "without a stack"
+    asleep = place.state == "unknown" and place.stack.status == "idle"
+    return "asleep in a call that shows no frame" if asleep else SAYS[place.state]

@@ -9,8 +9,8 @@ from diagnose.catalog.entries import entry_of
 from diagnose.catalog.schema import Catalog
 from diagnose.diagnosis import Outcome, Reason, SourceLine
 from diagnose.infer.advise.narrative import clean
-from diagnose.infer.events.attempts import MAX_ATTEMPTS, Attempt, ended_by
-from diagnose.stories.sifting import Sifted
+from diagnose.infer.events.facts import MAX_ATTEMPTS, Attempt, ended_by
+from diagnose.stories.passing import Sifted
 from diagnose.text.ranks import plural
 from diagnose.timeline.event import Begin, Event, Timeline
 

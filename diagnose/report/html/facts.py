@@ -12,8 +12,8 @@ from diagnose.report import words
 from diagnose.report.html.findings import who
 from diagnose.report.html.scrub import Scrub
 from diagnose.text.ranks import ranks_phrase
+from diagnose.timeline.captures import stated_facts
 from diagnose.timeline.event import Event, Timeline
-from diagnose.timeline.facts import stated_facts
 
 MAX_VALUES = 8  # of one fact
 MAX_FACTS = 200

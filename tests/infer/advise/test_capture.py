@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from diagnose.infer.advise.capture import capture_next
+from diagnose.infer.advise.remedies import capture_next
 from diagnose.infer.events.facts import Facts
-from diagnose.infer.rules.base import Hypothesis
-from diagnose.infer.tiers import Tier
+from diagnose.infer.rules.base import Hypothesis, Tier
 
 from ..rows import catalog, cause_class
 

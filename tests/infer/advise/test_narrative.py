@@ -6,10 +6,9 @@ import pytest
 
 from diagnose.infer.advise import narrative
 from diagnose.infer.collectives.clock_fit import ClockFit
-from diagnose.infer.events.phases import Activity
+from diagnose.infer.events.onset import Activity
 from diagnose.infer.judge.verdict import Verdict
-from diagnose.infer.rules.base import Hypothesis, Lost
-from diagnose.infer.tiers import Tier
+from diagnose.infer.rules.base import Hypothesis, Lost, Tier
 
 from ..rows import at, catalog, context, ended, marker, matched, signature, step, wait
 

@@ -10,9 +10,8 @@ from diagnose.catalog.schema import Place, Remedy, Run, Setting
 from diagnose.diagnosis import Answer, RemedyStep, RestartAdvice
 from diagnose.infer.advise.remedies import longer_timeout, remedies, restart
 from diagnose.infer.events.facts import Facts
-from diagnose.infer.events.phases import Activity
-from diagnose.infer.rules.base import Hypothesis
-from diagnose.infer.tiers import Tier
+from diagnose.infer.events.onset import Activity
+from diagnose.infer.rules.base import Hypothesis, Tier
 
 from ..rows import catalog, cause_class
 

@@ -7,18 +7,17 @@ from typing import Any
 
 import pytest
 
-from diagnose.infer.collectives.analyze import judge
-from diagnose.infer.collectives.beside import (
+from diagnose.infer.collectives.analyze import (
     Lines,
     combined,
     compared,
+    judge,
     lines_beside,
     settled,
 )
 from diagnose.infer.collectives.table import Table
 from diagnose.infer.judge.lines import stalls
-from diagnose.infer.judge.ops import Op
-from diagnose.infer.judge.verdict import Verdict
+from diagnose.infer.judge.verdict import Op, Verdict
 from tests.infer.dump_jobs import CRASH, HOST, Call, Job, grid, of, tables
 
 from ..rows import wait

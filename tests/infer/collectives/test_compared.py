@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from diagnose.infer.collectives.communicators import Communicator
-from diagnose.infer.collectives.compared import CountedWait, compared
+from diagnose.infer.collectives.communicators import Communicator, CountedWait, compared
 from diagnose.parse.comm_rank import CommRank
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diagnose.infer.collectives.alignment import align
-from diagnose.infer.collectives.mismatch import comparable, shown
+from diagnose.infer.collectives.mismatch import align, comparable, shown
 from diagnose.parse.flight_recorder import Call
 
 

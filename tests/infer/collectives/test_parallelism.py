@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from diagnose.infer.collectives.group import Group
-from diagnose.infer.collectives.parallelism import Axis, Topology, smallest_unit, topology
+from diagnose.infer.collectives.parallelism import Axis, Group, Topology, smallest_unit, topology
 
 Sets = list[list[int]]
 

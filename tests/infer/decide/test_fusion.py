@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from diagnose.infer.decide.fusion import believed, fused, worth_analysis
+from diagnose.infer.decide.ranking import believed, fused, worth_analysis
 from diagnose.infer.judge.verdict import Verdict
-from diagnose.infer.rules.base import Basis, Hypothesis
-from diagnose.infer.tiers import Tier
+from diagnose.infer.rules.base import Basis, Hypothesis, Tier
 from diagnose.timeline.event import Timeline
 
 from ..rows import Row, at, context, finished, step, wait

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from diagnose.infer.decide.ranking import conditions, confidence, lost_by, merge, rank, resists
-from diagnose.infer.rules.base import Hypothesis, Lost
-from diagnose.infer.tiers import Tier
+from diagnose.infer.rules.base import Hypothesis, Lost, Tier
 
 from ..rows import hypothesis as one
 

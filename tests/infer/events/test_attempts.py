@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from diagnose.catalog.load import load_catalog
-from diagnose.infer.events.attempts import earlier_attempts, last_attempt
+from diagnose.infer.events.facts import earlier_attempts, last_attempt
 
 from ..rows import Row, catalog, marker, matched, signature, step
 

@@ -9,8 +9,7 @@ import pytest
 
 import diagnose
 from diagnose.diagnosis import WELL, Diagnosis
-from diagnose.infer.events.failures import failures, unfinished_gathering, went_on
-from diagnose.infer.events.unexplained import unexplained
+from diagnose.infer.events.failures import failures, unexplained, unfinished_gathering, went_on
 
 from ..rows import Row, ended, finished, matched, signature, step, stories_of, wait
 

@@ -8,7 +8,7 @@ import pytest
 
 from diagnose.diagnosis import Progress
 from diagnose.report.words import progress
-from diagnose.stories.rhythm import progress_of
+from diagnose.stories.work import progress_of
 
 from ..rows import at, step, wait
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from diagnose.infer.events.phases import Activity, find_activity, finished_bar, last_phase
+from diagnose.infer.events.onset import Activity, find_activity, finished_bar, last_phase
 from diagnose.timeline.event import Timeline
 
 from ..rows import at, bar, marker, stack, step, wait

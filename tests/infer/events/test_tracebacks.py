@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from diagnose.infer.events.tracebacks import LastTraceback, last_printed, last_tracebacks
+from diagnose.infer.events.exceptions import LastTraceback, last_printed, last_tracebacks
 
 from ..rows import stack
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from diagnose.infer.judge.arrivals import not_come
+from diagnose.infer.judge.lines import not_come
 
 
 def came(ranks: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from diagnose.infer.judge import arrivals
+from diagnose.infer.judge import lines
 from diagnose.infer.judge.lines import stalls
 from tests.counting import Count
 
@@ -239,7 +239,7 @@ def test_a_high_rank_costs_nothing_in_each_of_many_groups(make: Any) -> None:
 def test_lists_of_missing_ranks_are_read_up_to_a_limit(
     make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrivals, "_NAMED_LIMIT", 100)
+    monkeypatch.setattr(lines, "_NAMED_LIMIT", 100)
     lists = [f"{n}-{n + 59}" for n in (0, 60, 120)]
     stall = only(make, None, *(missing(ranks) for ranks in [*lists, lists[0]]))
     assert stall.missing == tuple(range(120))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diagnose.infer.judge.disagreement import stated_mismatches
+from diagnose.infer.judge.by_lines import stated_mismatches
 from diagnose.timeline.event import Event
 from tests.timeline.told import event
 

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 import diagnose
-from diagnose.infer.judge.groups import Members, members_of
 from diagnose.infer.judge.lines import stalls
-from diagnose.infer.judge.ops import Op
-from diagnose.infer.judge.verdict import Verdict
+from diagnose.infer.judge.standing import Members, members_of
+from diagnose.infer.judge.verdict import Op, Verdict
 from diagnose.timeline.event import Timeline
 
 from ..rows import step

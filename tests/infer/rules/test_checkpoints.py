@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from diagnose.checkpoint.model import Checkpoint, Inspection, State
+from diagnose.infer.rules.base import Tier
 from diagnose.infer.rules.checkpoints import propose
-from diagnose.infer.tiers import Tier
 
 from ..rows import Row, context, matched, signature, step
 from ..saved import of, trainer

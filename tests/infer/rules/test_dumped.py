@@ -10,9 +10,8 @@ import pytest
 from diagnose.catalog.load import load_catalog
 from diagnose.infer.events.onset import pending_since
 from diagnose.infer.judge.verdict import Kind, Verdict
-from diagnose.infer.rules.base import Hypothesis
+from diagnose.infer.rules.base import Hypothesis, Tier
 from diagnose.infer.rules.stalls import propose
-from diagnose.infer.tiers import Tier
 from diagnose.timeline.event import Timeline
 
 from ..rows import Row, at, context, finished, wait

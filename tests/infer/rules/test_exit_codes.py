@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from diagnose.infer.events.facts import Facts
-from diagnose.infer.rules.base import Hypothesis
+from diagnose.infer.rules.base import Hypothesis, Tier
 from diagnose.infer.rules.exit_codes import propose
-from diagnose.infer.tiers import Tier
 from diagnose.timeline.ends import exit_code
 from diagnose.timeline.learned import Learned
 

@@ -7,7 +7,7 @@ import pytest
 from diagnose.catalog.load import load_catalog
 from diagnose.catalog.schema import Condition, KnownIssue
 from diagnose.infer.events.facts import Facts
-from diagnose.infer.rules.issue_index import possible
+from diagnose.infer.rules.known_issues import possible
 
 from ..rows import catalog
 

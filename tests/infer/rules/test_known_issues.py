@@ -7,12 +7,11 @@ import pytest
 
 from diagnose.catalog.schema import Condition, KnownIssue, Remedy
 from diagnose.infer.events.facts import Facts
-from diagnose.infer.events.phases import Activity
+from diagnose.infer.events.onset import Activity
 from diagnose.infer.judge.lines import stalls
 from diagnose.infer.judge.verdict import Verdict
-from diagnose.infer.rules.base import Hypothesis
+from diagnose.infer.rules.base import Hypothesis, Tier
 from diagnose.infer.rules.known_issues import Situation, holds, known, propose, situation
-from diagnose.infer.tiers import Tier
 
 from ..rows import Row, bar, barrier, catalog, context, marker, step, wait
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 import diagnose
-from diagnose.infer.rules.rendezvous import propose
-from diagnose.infer.tiers import Tier
+from diagnose.infer.rules.base import Tier
+from diagnose.infer.rules.unstated import propose_gathering as propose
 
 from ..rows import alone, marker, proposed, step
 

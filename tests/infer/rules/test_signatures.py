@@ -6,10 +6,8 @@ import pytest
 
 import diagnose
 from diagnose.catalog.load import load_catalog
-from diagnose.infer.rules.base import Hypothesis
-from diagnose.infer.rules.blamed import culprits_of, gpu_ranks, pci_bus
-from diagnose.infer.rules.signatures import propose
-from diagnose.infer.tiers import Tier
+from diagnose.infer.rules.base import Hypothesis, Tier
+from diagnose.infer.rules.signatures import culprits_of, gpu_ranks, pci_bus, propose
 from diagnose.timeline.event import Timeline
 from diagnose.timeline.learned import Learned
 

@@ -13,12 +13,10 @@ from diagnose.catalog.load import load_catalog
 from diagnose.diagnosis import Evidence
 from diagnose.infer.advise.remedies import look_first
 from diagnose.infer.judge.verdict import Kind, Verdict
-from diagnose.infer.rules.base import Context, Hypothesis
+from diagnose.infer.rules.base import Context, Hypothesis, Tier
 from diagnose.infer.rules.stacks import evidence, placed, propose
 from diagnose.infer.stacks.classify import places
-from diagnose.infer.stacks.groups import PlaceClass, fold
-from diagnose.infer.stacks.rows import place_rows
-from diagnose.infer.tiers import Tier
+from diagnose.infer.stacks.groups import PlaceClass, fold, place_rows
 from diagnose.parse.stacks import read_stacks
 from diagnose.timeline.build import build
 from diagnose.timeline.event import Event, Meaning, Timeline

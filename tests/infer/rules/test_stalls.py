@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from diagnose.infer.rules.base import Tier
 from diagnose.infer.rules.stalls import propose
-from diagnose.infer.tiers import Tier
 
 from ..rows import alone, bar, barrier, finished, marker, proposed, stack, step, wait
 

@@ -9,7 +9,7 @@ import pytest
 
 from diagnose.catalog.schema import Phase
 from diagnose.formats import table
-from diagnose.infer.events.tracebacks import OP_OF_CALL
+from diagnose.infer.events.exceptions import OP_OF_CALL
 from diagnose.infer.stacks.frame_table import (
     BARE,
     RULES,

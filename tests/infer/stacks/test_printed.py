@@ -9,7 +9,7 @@ import pytest
 import diagnose
 from diagnose.infer.stacks.classify import Place
 from diagnose.infer.stacks.groups import divide
-from diagnose.infer.stacks.printed import with_printed
+from diagnose.infer.stacks.processes import with_printed
 from diagnose.timeline.event import Timeline
 
 from ..rows import catalog, stack

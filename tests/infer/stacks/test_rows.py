@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from diagnose.catalog.load import load_catalog
 from diagnose.infer.stacks.classify import places
-from diagnose.infer.stacks.groups import fold
-from diagnose.infer.stacks.rows import described, place_rows
+from diagnose.infer.stacks.groups import described, fold, place_rows
 from diagnose.parse.stacks import read_stacks
 from diagnose.timeline.build import build
 

@@ -12,7 +12,7 @@ from diagnose.catalog.load import load_catalog
 from diagnose.infer.decide.culprits import Naming, name_culprits
 from diagnose.infer.decide.ranking import conditions, confidence, rank
 from diagnose.infer.judge.verdict import Verdict
-from diagnose.infer.tiers import Tier
+from diagnose.infer.rules.base import Tier
 from diagnose.infer.why import decision, events
 from diagnose.infer.why.decision import confidence_reasons, culprit_reasons, verdict_reasons
 from diagnose.stories.story import Passed

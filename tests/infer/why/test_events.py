@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 import diagnose
-from diagnose.infer.events.attempts import last_attempt
-from diagnose.infer.events.failures import failures
-from diagnose.infer.events.unexplained import unexplained
+from diagnose.infer.events.facts import last_attempt
+from diagnose.infer.events.failures import failures, unexplained
 from diagnose.infer.why import events as why
 from diagnose.infer.why.events import attempt_reasons, event_reasons
 from diagnose.timeline import runs

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from diagnose.infer.decide.fusion import Dropped
-from diagnose.infer.decide.ranking import _PREDICATES, _RESISTS, merge, rank
-from diagnose.infer.tiers import Tier
-from diagnose.infer.why import hypotheses as why
-from diagnose.infer.why.hypotheses import disbelieved_reason, proposal_reasons, rival_reasons
+from diagnose.infer.decide.ranking import _RESISTS, Dropped, merge, rank
+from diagnose.infer.rules.base import Lost, Tier
+from diagnose.infer.why.decision import (
+    _LOST,
+    _RESISTED,
+    MAX_PROPOSALS,
+    disbelieved_reason,
+    proposal_reasons,
+    rival_reasons,
+)
 from diagnose.timeline.event import Timeline
 
 from ..rows import hypothesis as one
@@ -63,7 +68,7 @@ def test_what_became_of_each_proposal() -> None:
 def test_many_are_counted_and_not_listed() -> None:
     many = [one("net.fabric", rule="x") for number in range(50)]
     reasons = proposal_reasons(many, [], [], Timeline())
-    assert len(reasons) == why.MAX_PROPOSALS + 1
+    assert len(reasons) == MAX_PROPOSALS + 1
     assert (reasons[-1].outcome, reasons[-1].count) == ("left_out", 10)
     assert reasons[-1].text == "10 more hypotheses not listed"
 
@@ -74,9 +79,9 @@ def test_dumps_that_are_not_believed() -> None:
 
 
 def test_every_predicate_has_its_sentence() -> None:
-    assert set(_RESISTS) == set(why._RESISTED)
+    assert set(_RESISTS) == set(_RESISTED)
     more = {
         "explained_by_likely", "explained_by_stronger", "explained_by_first_death",
         "ended_a_hang", "ended_after_a_death",
     }  # fmt: skip
-    assert set(_PREDICATES.values()) | more == set(why._LOST)
+    assert {lost.value for lost in Lost} | more == set(_LOST)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from diagnose.infer.rules.base import Context, Hypothesis
-from diagnose.infer.tiers import Tier
+from diagnose.infer.rules.base import Context, Hypothesis, Tier
 
 
 def propose(context: Context) -> Iterator[Hypothesis]:

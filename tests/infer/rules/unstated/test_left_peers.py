@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 import diagnose
-from diagnose.infer.rules.base import Hypothesis
+from diagnose.infer.rules.base import Hypothesis, Tier
 from diagnose.infer.rules.unstated import RULES
-from diagnose.infer.tiers import Tier
 
 from ...rows import context, finished, step
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from diagnose.infer.rules.base import Hypothesis
+from diagnose.infer.rules.base import Hypothesis, Tier
 from diagnose.infer.rules.unstated import RULES
-from diagnose.infer.tiers import Tier
 
 from ...rows import context, step
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from diagnose.infer.rules.base import Tier
 from diagnose.infer.rules.unstated import RULES
-from diagnose.infer.tiers import Tier
 
 from ...rows import context, wait
 

@@ -5,15 +5,9 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from diagnose.catalog.load import load_catalog
-from diagnose.infer.rules import (
-    INFERRED,
-    KNOWN,
-    STATED,
-    exit_codes,
-    imported,
-    node_signs,
-)
-from diagnose.infer.rules.awaited import Finding
+from diagnose.infer.rules import INFERRED, KNOWN, STATED, exit_codes, node_signs
+from diagnose.infer.rules.learned import FINDING
+from diagnose.infer.rules.stalls import Finding
 from diagnose.infer.rules.unstated import PREDICATES, RULES
 
 from ...rows import context
@@ -31,7 +25,7 @@ def test_all_that_rules_find_shows_one_class() -> None:
         *(f"rendezvous.{finding}" for finding in ("incomplete", "equal_ranks", "beyond")),
         *("store.wait", "exception"),
         "stack.own_way",
-        imported.FINDING,
+        FINDING,
     ]
     assert sorted(shown) == sorted(found)
 

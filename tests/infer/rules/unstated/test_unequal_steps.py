@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from diagnose.infer.judge.lines import stalls
+from diagnose.infer.rules.base import Tier
 from diagnose.infer.rules.unstated import RULES
-from diagnose.infer.tiers import Tier
 
 from ...rows import bar, context, wait
 

@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 
 from diagnose.diagnosis import Collective, JobFacts
-from diagnose.infer.decide.verdict import (
+from diagnose.infer.events.facts import Facts
+from diagnose.infer.events.onset import Activity, Start
+from diagnose.infer.judge.lines import stalls
+from diagnose.infer.judge.verdict import Verdict
+from diagnose.infer.outcome import (
     at_work,
     collective_of,
     inconclusive,
@@ -16,15 +20,9 @@ from diagnose.infer.decide.verdict import (
     phase_of,
     verdict_of,
 )
-from diagnose.infer.events.facts import Facts
-from diagnose.infer.events.onset import Start
-from diagnose.infer.events.phases import Activity
-from diagnose.infer.judge.lines import stalls
-from diagnose.infer.judge.verdict import Verdict
-from diagnose.infer.rules.base import Hypothesis
-from diagnose.infer.tiers import Tier
+from diagnose.infer.rules.base import Hypothesis, Tier
 
-from ..rows import Row, catalog, context, marker, matched, signature, step, wait
+from .rows import Row, catalog, context, marker, matched, signature, step, wait
 
 NOWHERE = Start(None, None, "")
 
