@@ -11,15 +11,9 @@ from dataclasses import replace
 from importlib import import_module
 
 from diagnose import plugins
-from diagnose.infer.rules import (
-    cut_line,
-    exit_codes,
-    known_issues,
-    signatures,
-    stalls,
-    unstated,
-)
+from diagnose.infer.rules import known_issues, signatures, stalls, unstated
 from diagnose.infer.rules.base import Context, Hypothesis, Rule
+from diagnose.infer.rules.endings import propose_cut_line, propose_exits
 
 
 def _when(needed: Callable[[Context], object], module: str) -> Rule:
@@ -53,14 +47,14 @@ def plugged_rules(context: Context) -> Iterator[Hypothesis]:
 # What lines state themselves; the first failure and the onset follow from it.
 STATED: dict[str, Rule] = {
     "signatures": signatures.propose,
-    "exit_codes": exit_codes.propose,
+    "exit_codes": propose_exits,
 }
 # What follows from who was where, by logs, dumps, stacks and checkpoints.
 INFERRED: dict[str, Rule] = {
     "stalls": stalls.propose,
     "rendezvous": unstated.propose_gathering,
     **unstated.RULES,
-    "cut_line": cut_line.propose,
+    "cut_line": propose_cut_line,
     "stacks": _when(lambda context: context.stacks or context.lone, "diagnose.infer.rules.stacks"),
     "node_signs": _when(lambda context: context.signs, "diagnose.infer.rules.node_signs"),
     "checkpoints": _when(lambda context: context.checkpoints, "diagnose.infer.rules.checkpoints"),

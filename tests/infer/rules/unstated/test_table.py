@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from diagnose.catalog.load import load_catalog
-from diagnose.infer.rules import INFERRED, KNOWN, STATED, exit_codes, node_signs
+from diagnose.infer.rules import INFERRED, KNOWN, STATED, node_signs
+from diagnose.infer.rules.endings import SIGNALS
 from diagnose.infer.rules.learned import FINDING
 from diagnose.infer.rules.stalls import Finding
 from diagnose.infer.rules.unstated import PREDICATES, RULES
@@ -18,7 +19,7 @@ def test_all_that_rules_find_shows_one_class() -> None:
     shown = [name for one in load_catalog().classes.values() for name in one.shown_by]
     found = [
         *PREDICATES,
-        *(f"exit.{name}" for name in (*exit_codes.SIGNALS, "status", "watchdog")),
+        *(f"exit.{name}" for name in (*SIGNALS, "status", "watchdog")),
         *(f"node.{kind}" for kind in node_signs.WHY),
         *(f"wait.{finding}" for finding in findings if finding != "unclear"),
         *(f"resume.{state}" for state in ("partial", "corrupt")),

@@ -7,7 +7,7 @@ import pytest
 
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.rules.base import Hypothesis, Tier
-from diagnose.infer.rules.exit_codes import propose
+from diagnose.infer.rules.endings import propose_exits as propose
 from diagnose.timeline.ends import exit_code
 from diagnose.timeline.learned import Learned
 
