@@ -13,7 +13,7 @@ from rich.progress import Progress as Bar
 
 from diagnose.batch.jobs import JobRef
 from diagnose.batch.work import Result
-from diagnose.process import width
+from diagnose.runtime.command import width
 from diagnose.text.ranks import counted
 
 if TYPE_CHECKING:

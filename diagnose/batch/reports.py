@@ -12,12 +12,12 @@ from diagnose.batch.jobs import JobRef, find_stored
 from diagnose.batch.names import page_of, restored
 from diagnose.batch.work import sources_of
 from diagnose.errors import InputError
-from diagnose.files import write_text
 from diagnose.fleet.jobs import Jobs
 from diagnose.infer.pipeline import diagnose
 from diagnose.ingest.raw import reason
 from diagnose.job.load import read
 from diagnose.report import html
+from diagnose.runtime.files import write_text
 
 BAD = ("hung", "failed")
 

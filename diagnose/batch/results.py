@@ -30,7 +30,7 @@ from diagnose.ingest.file_names import RESULTS, is_results
 from diagnose.ingest.raw import reason
 from diagnose.redact.redactor import mask
 from diagnose.report.safe import masked_strings
-from diagnose.store import Database, locked, unusable
+from diagnose.runtime.database import Database, locked, unusable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -262,7 +262,7 @@ def export(folder: Path, target: Path) -> None:
         csv.write_csv(whole, sink)
     else:
         parquet.write_table(whole, sink, compression="zstd")
-    from diagnose.files import write  # noqa: PLC0415
+    from diagnose.runtime.files import write  # noqa: PLC0415
 
     try:
         write(target, sink.getvalue().to_pybytes())

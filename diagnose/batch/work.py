@@ -31,7 +31,7 @@ from diagnose.parse.path import read_path
 from diagnose.redact.redactor import secrets_only
 from diagnose.report.html.context import learn
 from diagnose.report.safe import escaped, masked_strings
-from diagnose.runtime.memory import memory_bound
+from diagnose.runtime.workers import memory_bound
 
 
 @dataclass(frozen=True, slots=True)

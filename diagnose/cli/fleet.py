@@ -13,7 +13,7 @@ import typer
 
 from diagnose.cli.options import ColorOption, Patterns, Title, file_path, path
 from diagnose.cli.output import Color, clean, note, say, show, write
-from diagnose.files import write_text
+from diagnose.runtime.files import write_text
 from diagnose.text.ranks import counted
 
 if TYPE_CHECKING:

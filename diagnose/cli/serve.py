@@ -100,7 +100,7 @@ def serve(
         from diagnose.serve import run
         from diagnose.serve.fetch import prefix
         from diagnose.serve.settings import Settings
-    from diagnose.process import cores
+    from diagnose.runtime.command import cores
 
     settings = Settings(
         data=data or _data_folder(),

@@ -16,6 +16,7 @@ from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from diagnose.errors import InputError
+from diagnose.runtime.database import locked
 from diagnose.serve.app import application
 from diagnose.serve.desk import check
 from diagnose.serve.settings import (
@@ -25,7 +26,6 @@ from diagnose.serve.settings import (
     REPLY_IDLE_SECONDS,
     Settings,
 )
-from diagnose.store import locked
 
 
 class Deadlines(H11Protocol):

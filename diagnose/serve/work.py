@@ -28,7 +28,7 @@ from diagnose.redact.redactor import Redactor, secrets_only
 from diagnose.report import html, markdown, words
 from diagnose.report.html.context import learn
 from diagnose.report.safe import cut, escaped, masked, masked_line, safe
-from diagnose.runtime.memory import memory_bound
+from diagnose.runtime.workers import memory_bound
 from diagnose.serve import fetch
 from diagnose.serve.masking import kept_logs, kept_text
 from diagnose.serve.saves import uploaded

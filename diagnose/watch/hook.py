@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 
-from diagnose.runtime.process import run
+from diagnose.runtime.children import run
 
 LIMIT_S = 600.0  # after which it and all that it started are killed
 _LINE, _LINES = 2000, 200  # of its output are shown

@@ -14,7 +14,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from diagnose.runtime.process import run
+from diagnose.runtime.children import run
 
 LIVE_S, FINAL_S = 60.0, 600.0  # how long it may take during a stall, and at the end
 LIVE_BYTES = 1 << 30  # of logs, beyond which it is not cheap during a stall

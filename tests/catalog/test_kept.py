@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from diagnose import files
 from diagnose.catalog import kept, load
+from diagnose.runtime import files
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from rich.console import Console
 import diagnose
 from diagnose.cli import main as cli
 from diagnose.cli import output as console
-from diagnose.collect.sink import Sink
+from diagnose.collect.bundle import Sink
 from diagnose.diagnosis import Diagnosis, Evidence, Reason, RootCause, SourceLine
 from diagnose.redact.redactor import Redactor
 from diagnose.report import github, html, markdown, slack, terminal

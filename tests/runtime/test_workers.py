@@ -20,7 +20,7 @@ from diagnose.batch.work import Options
 from diagnose.errors import InputError
 from diagnose.ingest.sniff import Container
 from diagnose.runtime import workers
-from diagnose.runtime.process import _PR_SET_PDEATHSIG
+from diagnose.runtime.children import _PR_SET_PDEATHSIG
 from diagnose.runtime.workers import (
     KILLED,
     Pool,

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.collect.model import NodeOptions
-from diagnose.collect.reach import kubernetes, launcher, plans, program, slurm, ssh, tools
+from diagnose.collect.bundle import NodeOptions
+from diagnose.collect.reach import program, ways
+from diagnose.collect.reach.gather import Call, Plan
 from diagnose.collect.reach.hosts import Host
-from diagnose.collect.reach.model import Call, Plan
-from diagnose.collect.reach.plans import Asked
 from diagnose.collect.reach.program import Start
 from diagnose.collect.reach.remote import arguments
+from diagnose.collect.reach.ways import Asked
 from diagnose.errors import InputError
 
 START = Start(("sh", "-c", "echo 'a b'", "--timeout=60"), b"the program")
@@ -62,7 +62,7 @@ def test_ssh(site: Site) -> None:
         "-oClearAllForwardings=yes", "-oControlMaster=no",
     )  # fmt: skip
     said = "sh -c 'echo '\"'\"'a b'\"'\"'' --timeout=60"
-    assert ssh.plan(hosts, START) == Plan(
+    assert ways.ssh(hosts, START) == Plan(
         "ssh",
         [
             Call("n1", (*options, "--", "n1", said), b"the program"),
@@ -75,10 +75,10 @@ def test_ssh(site: Site) -> None:
 @pytest.mark.parametrize(
     ("way", "tool"),
     [
-        (lambda: ssh.plan([Host("n1")], START), "ssh"),
-        (lambda: slurm.plan("1", START), "srun"),
-        (lambda: kubernetes.plan("a=b", START), "kubectl"),
-        (lambda: launcher.plan("mpirun -npernode 1", START), "mpirun"),
+        (lambda: ways.ssh([Host("n1")], START), "ssh"),
+        (lambda: ways.slurm("1", START), "srun"),
+        (lambda: ways.kubernetes("a=b", START), "kubectl"),
+        (lambda: ways.launched("mpirun -npernode 1", START), "mpirun"),
     ],
 )
 @pytest.mark.usefixtures("site")
@@ -106,8 +106,11 @@ def test_slurm(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.has("scontrol", "n1\nn2\n")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_CONF", "/etc/slurm.conf")
-    assert slurm.plan("81922", START) == Plan(
-        "slurm", [srun("81922", "n1"), srun("81922", "n2")], clean=slurm.CLEAN, keep=slurm.KEEP
+    assert ways.slurm("81922", START) == Plan(
+        "slurm",
+        [srun("81922", "n1"), srun("81922", "n2")],
+        clean=ways.SLURM_CLEAN,
+        keep=ways.SLURM_KEEP,
     )
     assert site.calls() == [
         "squeue --noheader --jobs=81922 --format=%i|%A|%T|%N",
@@ -122,9 +125,9 @@ def test_an_element_of_an_array_and_parts_of_a_job(site: Site) -> None:
     site.has("srun")
     site.has("scontrol", "n1\n")
     site.has("squeue", "90_4|94|RUNNING|n1\n")
-    assert slurm.plan("90_4", START).calls == [srun("94", "n1")]
+    assert ways.slurm("90_4", START).calls == [srun("94", "n1")]
     site.has("squeue", "90+0|90|RUNNING|n1\n90+1|91|RUNNING|n1\n90+2|92|PENDING|\n")
-    assert slurm.plan("90", START).calls == [srun("90", "n1"), srun("91", "n1")]
+    assert ways.slurm("90", START).calls == [srun("90", "n1"), srun("91", "n1")]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +149,7 @@ def test_what_slurm_cannot_say(
     site.has("srun")
     site.has("squeue", answer, error, status)
     site.has("scontrol", "--oh\n")
-    found = slurm.plan("7", START)
+    found = ways.slurm("7", START)
     assert (found.calls, found.problems) == ([], [f"job 7: {problem}"])
 
 
@@ -154,7 +157,7 @@ def test_what_slurm_cannot_say(
 def test_what_is_no_job(site: Site, job: str) -> None:
     for tool in ("srun", "squeue", "scontrol"):
         site.has(tool)
-    assert slurm.plan(job, START).problems == [f"{job!a} is no job of Slurm"]
+    assert ways.slurm(job, START).problems == [f"{job!a} is no job of Slurm"]
 
 
 # --- Kubernetes -----------------------------------------------------------------------------------
@@ -183,7 +186,7 @@ def test_kubernetes(site: Site) -> None:
         words = (*kubectl, "exec", "--stdin", name, f"--container={container}", "--", *START.words)
         return Call(name, words, b"the program")
 
-    found = kubernetes.plan("job-name=llm", START, namespace="train", context="prod")
+    found = ways.kubernetes("job-name=llm", START, namespace="train", context="prod")
     assert found == Plan(
         "kubernetes",
         [call("llm-0", "main"), call("llm-2", "trainer"), call("llm-3", "istio")],
@@ -192,7 +195,7 @@ def test_kubernetes(site: Site) -> None:
     assert site.calls() == [
         "kubectl --context=prod --namespace=train get pods --selector=job-name=llm --output=json"
     ]
-    found = kubernetes.plan(
+    found = ways.kubernetes(
         "job-name=llm", START, namespace="train", context="prod", container="trainer"
     )
     assert found.calls == [call("llm-2", "trainer"), call("llm-3", "trainer")]
@@ -214,7 +217,7 @@ def test_what_kubernetes_cannot_say(
     site: Site, answer: str, error: str, status: int, problem: str
 ) -> None:
     site.has("kubectl", answer, error, status)
-    found = kubernetes.plan("a=b", START, namespace="train")
+    found = ways.kubernetes("a=b", START, namespace="train")
     assert (found.calls, found.problems) == ([], [problem])
 
 
@@ -223,15 +226,17 @@ def test_what_kubernetes_cannot_say(
 
 def test_any_launcher(site: Site) -> None:
     site.has("mpirun")
-    found = launcher.plan("mpirun -npernode 1 -x 'A=b c'", START)
+    found = ways.launched("mpirun -npernode 1 -x 'A=b c'", START)
     words = ("mpirun", "-npernode", "1", "-x", "A=b c", *START.words)
     assert found == Plan(
-        "mpirun -npernode 1 -x 'A=b c'", [Call("mpirun", words, lines=True)], clean=launcher.CLEAN
+        "mpirun -npernode 1 -x 'A=b c'",
+        [Call("mpirun", words, lines=True)],
+        clean=ways.LAUNCHER_CLEAN,
     )
     with pytest.raises(InputError, match="--via: No closing quotation"):
-        launcher.plan("mpirun 'a", START)
+        ways.launched("mpirun 'a", START)
     with pytest.raises(InputError, match="--via is empty"):
-        launcher.plan("  ", START)
+        ways.launched("  ", START)
 
 
 # --- which of them --------------------------------------------------------------------------------
@@ -256,25 +261,25 @@ def test_the_way_that_was_asked_for(site: Site, monkeypatch: pytest.MonkeyPatch)
         site.has(tool)
     site.has("kubectl", json.dumps({"items": [pod("llm-0")]}))
     options = NodeOptions()
-    assert plans.plan(Asked(), options, 60) is None
-    found = plans.plan(Asked(hosts="n1"), options, 60)
+    assert ways.plan(Asked(), options, 60) is None
+    found = ways.plan(Asked(hosts="n1"), options, 60)
     assert found is not None
     assert (found.via, found.calls[0].stdin[-4:]) == ("ssh", b"\nzip")
     assert 'in "$here" python3 python ; do' in found.calls[0].command[-1]
     assert "\n" not in found.calls[0].command[-1]
-    found = plans.plan(Asked(via="mpirun"), options, 60)
+    found = ways.plan(Asked(via="mpirun"), options, 60)
     assert found is not None
     python = (sys.executable, "-P", "-m", "diagnose")
     assert found.calls[0].command == ("mpirun", *python, *WORDS, "--lines")
-    found = plans.plan(Asked(hosts="n1"), options, 60, "/opt/venv/bin/diagnose -v")
+    found = ways.plan(Asked(hosts="n1"), options, 60, "/opt/venv/bin/diagnose -v")
     assert found is not None
     assert found.calls[0].command[-1] == " ".join(["/opt/venv/bin/diagnose", "-v", *WORDS])
     assert found.calls[0].stdin == b""
-    found = plans.plan(Asked(kubernetes="a=b"), options, 60)
+    found = ways.plan(Asked(kubernetes="a=b"), options, 60)
     assert found is not None
     assert found.via == "kubernetes"
     assert 'in "$here" python3 python /proc/[0-9]*/exe; do' in " ".join(found.calls[0].command)
-    found = plans.plan(Asked(slurm="7"), options, 60)
+    found = ways.plan(Asked(slurm="7"), options, 60)
     assert found is not None
     assert found.via == "slurm"
 
@@ -291,28 +296,28 @@ def test_the_way_that_was_asked_for(site: Site, monkeypatch: pytest.MonkeyPatch)
 )
 def test_what_cannot_be_meant(asked: Asked, remote: str | None, problem: str) -> None:
     with pytest.raises(InputError, match=problem):
-        plans.plan(asked, NodeOptions(), 60, remote)
+        ways.plan(asked, NodeOptions(), 60, remote)
 
 
 # --- commands of the site -------------------------------------------------------------------------
 
 
 def test_a_tool_that_does_not_answer(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tools, "_SECONDS", 0.2)
+    monkeypatch.setattr(ways, "_SECONDS", 0.2)
     path = site.folder / "squeue"
     path.write_text("#!/bin/sh\nexec /bin/sleep 60\n")
     path.chmod(0o755)
-    with pytest.raises(tools.ToolError, match=r"squeue: no end in 0.2 s"):
-        tools.ask(["squeue"])
-    with pytest.raises(tools.ToolError, match="/nowhere/squeue: no such file or directory"):
-        tools.ask(["/nowhere/squeue"])
+    with pytest.raises(ways.ToolError, match=r"squeue: no end in 0.2 s"):
+        ways.ask(["squeue"])
+    with pytest.raises(ways.ToolError, match="/nowhere/squeue: no such file or directory"):
+        ways.ask(["/nowhere/squeue"])
 
 
 def test_a_tool_that_answers_too_much(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tools, "MAX_ANSWER", 1 << 20)
+    monkeypatch.setattr(ways, "MAX_ANSWER", 1 << 20)
     site.has("squeue", "x" * ((1 << 20) + 1))
-    with pytest.raises(tools.ToolError, match="squeue: more than 1048576 bytes"):
-        tools.ask(["squeue"])
+    with pytest.raises(ways.ToolError, match="squeue: more than 1048576 bytes"):
+        ways.ask(["squeue"])
 
 
 @pytest.mark.parametrize(
@@ -334,13 +339,13 @@ def test_a_tool_that_answers_too_much(site: Site, monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_the_line_that_says_why(lines: list[str], expected: str) -> None:
-    assert tools.last_line("\n".join(lines).encode()) == expected
+    assert ways.last_line("\n".join(lines).encode()) == expected
 
 
 def test_an_environment_without_some(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PMI_RANK", "1")
     monkeypatch.setenv("PMI_KEEP", "1")
-    assert tools.environment(()) is None
-    found = tools.environment(("PMI_",), frozenset({"PMI_KEEP"}))
+    assert ways.environment(()) is None
+    found = ways.environment(("PMI_",), frozenset({"PMI_KEEP"}))
     assert found is not None
     assert (found.get("PMI_RANK"), found["PMI_KEEP"]) == (None, "1")

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from diagnose.collect.children import TimedOut, Unavailable, found, output
+from diagnose.runtime.children import TimedOut, Unavailable, found, output
 
 
 def test_what_a_program_prints_and_says() -> None:

@@ -1,4 +1,4 @@
-"""Writing files: as a whole or not at all, and devices as they are."""
+"""Writing files: as a whole or not at all, devices as they are, and some for their owner only."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import os
 import stat
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from diagnose.errors import InputError
-from diagnose.process import unfinished
+from diagnose.runtime.command import unfinished
 
 PARTIAL = ".tmp"  # ends the name of a file that is being written, which begins with a dot
 
@@ -73,6 +74,19 @@ def replace(path: Path, data: bytes, *, private: bool = False) -> None:
         raise
     finally:
         unfinished.discard(str(partial))
+
+
+def private_folder(path: Path) -> None:
+    """Make a folder for its owner only, with those above it that are missing. Raises OSError."""
+    missing = [one for one in (path, *path.parents) if not one.exists()]
+    for one in reversed(missing):
+        one.mkdir(0o700, exist_ok=True)
+
+
+def private_file(path: Path, more: int) -> IO[bytes]:
+    """Open a file for writing, for its owner only; `more` are flags of open(2). Raises OSError."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    return os.fdopen(os.open(path, flags | more, 0o600), "wb")
 
 
 def _open_already(target: Path) -> int | None:

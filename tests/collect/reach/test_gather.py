@@ -11,10 +11,9 @@ from threading import Event, Timer
 
 import pytest
 
-from diagnose.collect.reach import fan
-from diagnose.collect.reach.fan import gather
+from diagnose.collect.reach import gather as module
 from diagnose.collect.reach.frames import send
-from diagnose.collect.reach.model import Call, Limits, Plan, Reached
+from diagnose.collect.reach.gather import Call, Limits, Plan, Reached, gather
 from tests.collect.reach.test_unpack import member, stream
 
 LIMITS = Limits(20.0, 1 << 20, 4)
@@ -215,7 +214,7 @@ def test_lost_lines_are_one_line(tmp_path: Path) -> None:
 def test_a_disk_of_ours_that_is_full_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = fan.unpack
+    real = module.unpack
 
     def full(source, place: Path, size: int):  # type: ignore[no-untyped-def]
         found = real(source, place, size)
@@ -223,7 +222,7 @@ def test_a_disk_of_ours_that_is_full_is_one_line(
             raise OSError(28, "No space left on device")
         return found
 
-    monkeypatch.setattr(fan, "unpack", full)
+    monkeypatch.setattr(module, "unpack", full)
     reached, folder = joined(
         tmp_path, answers(tmp_path, "n1", node("h1")), answers(tmp_path, "n2", node("h2"))
     )

@@ -8,7 +8,8 @@ import os
 import signal
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -18,6 +19,8 @@ INTERRUPTED = 128 + signal.SIGINT
 
 # The largest block that glibc may learn to take from its heap.
 _LARGE_BLOCK = 31 << 20
+
+_TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 unfinished: set[str] = set()  # files that are to be removed if this process ends now
 held: list[object] = []  # what is to end with this process and not before
@@ -30,6 +33,26 @@ def prepare() -> None:
     # A command in the background of a script must not hear the script's Ctrl-C.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
+
+
+@contextmanager
+def handling(
+    handler: Callable[[int, FrameType | None], object], *others: signal.Signals
+) -> Iterator[bool]:
+    """Inside, `handler` gets what asks a process to end, but not what is ignored, as by nohup.
+
+    And `others`. Gives whether it does: only the main thread may handle signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield False
+        return
+    handled = [number for number in _TO_END if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handler) for number in (*handled, *others)}
+    try:
+        yield True
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
 def leave(status: int) -> NoReturn:

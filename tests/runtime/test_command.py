@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.process import one_thread
+from diagnose.runtime.command import one_thread
 
 ROOT = Path(__file__).parents[1]
-START = "import os, sys; from diagnose import process; process.prepare(); "
+START = "import os, sys; from diagnose.runtime import command; command.prepare(); "
 
 
 def python(code: str, streams: str = "") -> subprocess.CompletedProcess[str]:
@@ -82,7 +82,7 @@ def test_ctrl_c_ends_at_once_and_leaves_nothing(tmp_path: Path) -> None:
     partial = tmp_path / "partial"
     code = f"""
 
-process.unfinished.update([{str(partial)!r}, {str(tmp_path / "gone")!r}])
+command.unfinished.update([{str(partial)!r}, {str(tmp_path / "gone")!r}])
 open({str(partial)!r}, "w").close()
 class Callback:
     def __del__(self):
@@ -109,13 +109,13 @@ def test_a_command_in_the_background_does_not_hear_ctrl_c() -> None:
 @pytest.mark.parametrize("beside", ["", "threading.Thread(target=time.sleep, args=[0.1]).start();"])
 def test_leaving_looks_like_any_end(streams: str, beside: str) -> None:
     begin = f"import atexit, threading, time; {beside} atexit.register(print, 'end'); print('x'); "
-    left, ended = (python(begin + end, streams) for end in ("process.leave(3)", "sys.exit(3)"))
+    left, ended = (python(begin + end, streams) for end in ("command.leave(3)", "sys.exit(3)"))
     assert (left.returncode, left.stdout) == (ended.returncode, ended.stdout)
     assert left.stderr == ended.stderr
 
 
 def test_who_leaves_takes_nothing_apart() -> None:
-    code = "\nclass Large:\n    def __del__(self): print('gone')\nkept = Large(); process.leave(0)"
+    code = "\nclass Large:\n    def __del__(self): print('gone')\nkept = Large(); command.leave(0)"
     assert python(code).stdout == ""
 
 

@@ -1,28 +1,75 @@
-"""Many calls at a time, their streams joined below one folder."""
+"""Many calls at a time, their streams joined below one folder: `nodes/HOST/…` and nothing else.
+
+A stream comes from a machine that may be broken, or that someone has broken into: only regular
+files are unpacked, so much of them; paths out of the folder, links and devices are left out, and a
+stream with any damage is not complete.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 import tempfile
 import time
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Lock
 from typing import IO, Any
 
-from diagnose.collect import bundle, private
-from diagnose.collect.model import Node
+from diagnose.collect import bundle
+from diagnose.collect.bundle import Node
+from diagnose.collect.node import read_document
 from diagnose.collect.reach.frames import split
-from diagnose.collect.reach.model import Call, Limits, Plan, Reached
-from diagnose.collect.reach.tools import environment, last_line
-from diagnose.collect.reach.unpack import Unpacked, unpack
-from diagnose.collect.reach.within import read_document
-from diagnose.runtime.process import Ending, run
+from diagnose.collect.reach.ways import Call, Plan, environment, last_line
+from diagnose.ingest.archive_names import Entry, short
+from diagnose.ingest.archive_tar import BLOCK, StreamFeed, is_tar, tar_entries
+from diagnose.ingest.budget import Budget
+from diagnose.runtime.children import Ending, run
+from diagnose.runtime.files import private_file, private_folder
 from diagnose.text.ranks import counted
 
+TOP = "nodes"
+MAX_FILES = 50_000  # members of one stream
+_DEPTH = 12  # folders below that of a host
+_BLOCK = 1 << 16
+_GZIP = b"\x1f\x8b\x08"
+_HOST = re.compile(r"[\w-][\w.-]{0,252}", re.ASCII)
+_PART = re.compile(r"[^\x00-\x1f\x7f/\\]{1,200}")
+_NAMED = 3  # members left out that get a line each
 _ALL_LINES = 8 << 30  # bytes that a launcher may answer with for all of its nodes
 _LOOK_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What reaching one node may cost, and how many are reached at a time.
+
+    seconds: From the start of its command to its end.
+    size: Bytes of its files.
+    at_once: Commands that run at the same time.
+    """
+
+    seconds: float
+    size: int
+    at_once: int = 64
+
+
+@dataclass(slots=True)
+class Reached:
+    """What one call came to.
+
+    `nodes` are their documents as they are in the bundle, `files` and `size` what was unpacked.
+    """
+
+    name: str
+    seconds: float = 0.0
+    nodes: list[dict[str, Any]] = field(default_factory=list)
+    files: int = 0
+    size: int = 0
+    problems: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -107,7 +154,7 @@ class _Join:
             while (nodes / name).exists():
                 count += 1
                 name = f"{source.name}-{count}"
-            private.folder(nodes / name)
+            private_folder(nodes / name)
         target = nodes / name
         source.replace(target)
         path = target / "node.json"
@@ -169,3 +216,112 @@ def _problems(found: Unpacked, ending: Ending) -> list[str]:
     if ending.status and message:
         return [*found.problems, message]
     return found.problems
+
+
+@dataclass(slots=True)
+class Unpacked:
+    """What came out of one stream. `hosts` are the folders below `nodes/`."""
+
+    hosts: list[str] = field(default_factory=list)
+    files: int = 0
+    size: int = 0
+    problems: list[str] = field(default_factory=list)
+    complete: bool = False
+
+
+def unpack(stream: IO[bytes], folder: Path, size: int) -> Unpacked:
+    """Write the files of a tar stream, plain or with gzip, below an empty folder.
+
+    At most `size` bytes of files. Raises OSError where they cannot be written.
+    """
+    found = Unpacked()
+    budget = Budget(headers=MAX_FILES)
+    left_out: list[str] = []
+    feed = StreamFeed(_blocks(stream, budget))
+    for entry in tar_entries(feed, budget):
+        if entry.folder:
+            continue
+        path, why = _place(entry)
+        if why:
+            left_out.append(f"{short(entry.name)}: {why}")
+            continue
+        if found.size + entry.size > size:
+            budget.cut(f"more than {size} bytes of files")
+            break
+        try:
+            written = _write(folder / path, feed, entry.size)
+        except FileExistsError:
+            left_out.append(f"{short(entry.name)}: there twice")
+            continue
+        found.files += 1
+        found.size += written
+        host = path.split("/")[1]
+        if host not in found.hosts:
+            found.hosts.append(host)
+        if written < entry.size:
+            budget.cut(f"it ends inside of {short(entry.name)}")
+            break
+    found.problems += left_out[:_NAMED]
+    if len(left_out) > _NAMED:
+        found.problems.append(f"{counted(len(left_out) - _NAMED, 'more member')} left out")
+    found.complete = not budget.notes
+    if budget.notes and found.files:
+        found.problems.append(f"its answer is incomplete: {budget.notes[0]}")
+    return found
+
+
+def _place(entry: Entry) -> tuple[str, str]:
+    """Where a member goes, or why nowhere."""
+    if entry.refused:
+        return "", entry.refused
+    parts = entry.name.split("/")
+    if parts[0] != TOP or not 3 <= len(parts) <= _DEPTH + 2:
+        return "", "not below nodes/HOST: left out"
+    if not _HOST.fullmatch(parts[1]):
+        return "", "not the name of a host: left out"
+    if parts[2] == "node.json" and len(parts) > 3:
+        return "", "not a folder: left out"
+    for part in parts[2:]:
+        if part in (".", "..") or not _PART.fullmatch(part):
+            return "", "not a name for a file here: left out"
+        if len(part.encode("utf-8", "surrogateescape")) > 255 or not part.isprintable():
+            return "", "not a name for a file here: left out"
+    return "/".join(parts), ""
+
+
+def _write(path: Path, feed: StreamFeed, size: int) -> int:
+    """The next bytes of a stream as a new file; how many there were. Raises OSError."""
+    try:
+        private_folder(path.parent)
+        out = private_file(path, os.O_EXCL)
+    except NotADirectoryError as error:
+        raise FileExistsError from error
+    with out:
+        written = 0
+        for piece in feed.pieces(size):
+            out.write(piece)
+            written += len(piece)
+        return written
+
+
+def _blocks(stream: IO[bytes], budget: Budget) -> Iterator[bytes]:
+    """The bytes of a stream, unpacked if they are packed; damage is the end, and is told."""
+    head = stream.read(_BLOCK)
+    if not head.startswith(_GZIP) and not is_tar(head[:BLOCK]):
+        # The files that a shell reads at its start may greet whoever comes.
+        head = head[max(0, head.find(_GZIP)) :]
+    if not head.startswith(_GZIP):
+        while head:
+            yield head
+            head = stream.read(_BLOCK)
+        return
+    unpacker = zlib.decompressobj(31)
+    while head and not unpacker.eof:
+        try:
+            block = unpacker.decompress(head, _BLOCK)
+        except zlib.error:
+            budget.cut("damaged on the way")
+            return
+        head = unpacker.unconsumed_tail or stream.read(_BLOCK)
+        if block:
+            yield block

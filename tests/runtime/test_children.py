@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.collect.children import TimedOut, Unavailable, bounded, each
+from diagnose.runtime.children import TimedOut, Unavailable, bounded, each
 
 
 def fails() -> None:

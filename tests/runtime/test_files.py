@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from diagnose import files
-from diagnose.process import unfinished
+from diagnose.runtime import files
+from diagnose.runtime.command import unfinished
 
 DATA = b"<!doctype html>" * 10_000  # more than a pipe holds
 

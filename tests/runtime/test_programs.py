@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from threading import Event, Timer
 
-from diagnose.runtime.process import Ending, run
+from diagnose.runtime.children import Ending, run
 
 
 def shell(
