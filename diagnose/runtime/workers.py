@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import struct
 import sys
 import threading
 import time
@@ -40,6 +41,7 @@ JOBS = 200  # of one worker, then another takes its place
 _MOST = 1 << 32  # bytes of an answer
 _TICK = 0.1  # seconds between two looks at whether a call is still wanted
 _END_SECONDS = 5.0
+_BLOCK = 1 << 20  # bytes that are read, or that Python asks for, at a time
 _NUMBER = 4  # bytes of a ticket
 _TICKETS = (4 << 10) // _NUMBER  # that a pipe holds even where its user has many (pipe(7))
 _ROOM = 1 << 20  # bytes of results that wait for being taken: what any user may have (pipe(7))
@@ -226,18 +228,19 @@ class Worker:
             deadline = time.monotonic() + seconds
             connection.send_bytes(pickle.dumps(call))
             relief = Relief((self._process and self._process.pid) or 0)
-            while True:
-                if connection.poll(_TICK):
-                    kind, value = loads(connection.recv_bytes(_MOST))
-                    if kind == "news":
-                        on_news(value)
-                        continue
-                    break
+
+            def look() -> None:
                 relief.look()
                 if stop():
                     raise Stopped
                 if time.monotonic() > deadline:
                     raise TooLongError(f"exceeded the limit of {seconds:g} s")
+
+            while True:
+                kind, value = loads(_message(connection, look))
+                if kind != "news":
+                    break
+                on_news(value)
         except (EOFError, OSError, ValueError, pickle.UnpicklingError) as error:
             self.kill()
             raise WorkerDiedError(KILLED) from error
@@ -291,6 +294,38 @@ class Worker:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _message(connection: Connection, look: Callable[[], None]) -> bytes:
+    """The next message of a worker; `look` is called a few times a second, and may raise.
+
+    Also between two parts of a message: a worker may stop, or be stopped, while it sends one.
+    Raises EOFError, OSError.
+    """
+    looked = time.monotonic()
+
+    def take(size: int) -> bytes:
+        nonlocal looked
+        data = bytearray()
+        while len(data) < size:
+            ready = connection.poll(_TICK)
+            if not ready or time.monotonic() - looked > _TICK:
+                look()
+                looked = time.monotonic()
+            if ready:
+                part = os.read(connection.fileno(), min(size - len(data), _BLOCK))
+                if not part:
+                    raise EOFError
+                data += part
+        return bytes(data)
+
+    # As `Connection.send_bytes` writes it: a size of four bytes or, behind -1, of eight.
+    (size,) = struct.unpack("!i", take(4))
+    if size < 0:
+        (size,) = struct.unpack("!Q", take(8))
+    if size > _MOST:
+        raise OSError("a worker sent too much")
+    return take(size)
 
 
 class Pool(Executor):
@@ -414,7 +449,6 @@ def _end_after(sentinel: int) -> None:
     os._exit(1)
 
 
-_BLOCK = 1 << 20  # bytes that Python asks for at a time
 _EXTRA = 4 << 20  # bytes more for a process at its bound
 _RELIEFS = 4  # times that one job gets them
 _STUCK_SECONDS = 1.0
