@@ -21,10 +21,19 @@ import zstandard
 from diagnose.errors import InputError
 from diagnose.runtime.workers import Stopped, TooLongError, Worker, WorkerDiedError
 from diagnose.serve import spool
-from diagnose.serve.metrics import Metrics
-from diagnose.serve.settings import TEXT_LIMIT, Settings
+from diagnose.serve.model import (
+    MASKED,
+    TEXT_LIMIT,
+    Done,
+    Failed,
+    Metrics,
+    Progress,
+    Settings,
+    Task,
+    do,
+    prepare,
+)
 from diagnose.serve.store import Record, Store
-from diagnose.serve.task import MASKED, Done, Failed, Progress, Task, do, prepare
 
 LATER = ("page", "markdown")  # outputs that can be made of the masked input of a paste
 _MAX_LATER = 64  # of these that wait

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from diagnose.runtime.database import Database
-from diagnose.serve.task import Kind, Summary
+from diagnose.serve.model import Kind, Summary
 
 State = Literal["queued", "running", "done", "failed"]
 WAITING: tuple[State, ...] = ("queued", "running")

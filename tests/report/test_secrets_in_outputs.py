@@ -20,7 +20,7 @@ from diagnose.report import github, html, markdown, slack, terminal
 from diagnose.report.html import view
 from diagnose.report.html.scrub import scrubber
 from diagnose.report.safe import escaped, masked
-from diagnose.serve.masking import kept_text
+from diagnose.serve.work import kept_text
 from tests.sizes import few
 
 from .corpus import PEOPLE, PLACES, SECRETS, values
