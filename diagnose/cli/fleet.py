@@ -95,7 +95,7 @@ def fleet(
         export(folder, table)
         say(f"wrote {clean(str(table))}")
     if reports:
-        from diagnose.batch.reports import write_reports
+        from diagnose.fleet.reports import write_reports
 
         given = tuple(str(path) for path in patterns or ())
         count = write_reports(

@@ -98,8 +98,8 @@ def scan(
     `diagnose fleet` summarises it.
     """
     from diagnose.batch.jobs import find_jobs
-    from diagnose.batch.progress import progress
     from diagnose.batch.results import open_results
+    from diagnose.batch.run import progress
     from diagnose.batch.run import scan as run
     from diagnose.batch.work import Options
 

@@ -7,11 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from diagnose.runtime.command import one_thread
+from diagnose.runtime.command import handling, one_thread
 
 ROOT = Path(__file__).parents[1]
 START = "import os, sys; from diagnose.runtime import command; command.prepare(); "
@@ -127,3 +128,28 @@ def test_libraries_start_no_threads_unless_the_user_says_so(
     one_thread()
     assert os.environ["OPENBLAS_NUM_THREADS"] == "1"
     assert os.environ["OMP_NUM_THREADS"] == "3"
+
+
+def test_signals_that_are_ignored_stay_so() -> None:
+    """As nohup does, and a shell with what it starts in the background."""
+
+    def handler(_number: int, _frame: object) -> None:
+        pass
+
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (1, 2)}
+    try:
+        with handling(handler, signal.SIGALRM) as handled:
+            inside = [signal.getsignal(number) for number in (1, 2, 15, signal.SIGALRM)]
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
+    assert handled
+    assert inside == [signal.SIG_IGN, signal.SIG_IGN, handler, handler]
+    with handling(handler):
+        assert signal.getsignal(signal.SIGHUP) is handler
+    assert signal.getsignal(signal.SIGHUP) is before[1]
+
+
+def test_only_the_main_thread_handles_signals() -> None:
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(lambda: handling(print).__enter__()).result() is False

@@ -16,7 +16,7 @@ import zstandard
 
 import diagnose
 from diagnose.redact.redactor import Redactor
-from diagnose.serve import desk, work
+from diagnose.serve import desk, model, work
 from diagnose.serve.model import MASKED, PASTE, TYPES, Done, Failed, Progress, Task
 from diagnose.serve.work import kept_logs, kept_text
 

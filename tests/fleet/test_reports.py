@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diagnose.batch import reports, run
+from diagnose.batch import run
 from diagnose.batch.jobs import find_jobs, find_stored
 from diagnose.batch.names import page_of
-from diagnose.batch.progress import Tally
-from diagnose.batch.reports import write_reports
 from diagnose.batch.results import open_results
+from diagnose.batch.run import Tally
 from diagnose.batch.work import Options
 from diagnose.errors import InputError
-from diagnose.fleet import read, summarise
+from diagnose.fleet import read, reports, summarise
 from diagnose.fleet.jobs import Jobs
+from diagnose.fleet.reports import write_reports
 from diagnose.report.fleet import html
 from tests.batch.fleet import OOM, START, Inline
 
