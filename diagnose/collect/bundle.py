@@ -19,8 +19,7 @@ from typing import IO, Any, Literal
 from diagnose.errors import InputError
 from diagnose.redact.redactor import Redactor
 from diagnose.report.safe import clean
-from diagnose.runtime.command import unfinished
-from diagnose.runtime.files import private_file, private_folder
+from diagnose.runtime.files import private_file, private_folder, replacing
 
 SCHEMA = "diagnose-bundle/1"
 NODE_SCHEMA = "node/1"
@@ -183,18 +182,12 @@ def pack(folder: Path, target: Path) -> None:
 
     Raises InputError.
     """
-    partial = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    unfinished.add(str(partial))
     try:
-        with private_file(partial, os.O_EXCL) as out, compressed(out, target.name) as stream:
+        with replacing(target, private=True) as out, compressed(out, target.name) as stream:
             add_folder(stream, folder, name_of(target))
-        partial.replace(target)
     except OSError as error:
         what = (error.strerror or str(error)).lower()
         raise InputError(f"cannot write {target}: {what}") from error
-    finally:
-        partial.unlink(missing_ok=True)
-        unfinished.discard(str(partial))
 
 
 def add_folder(stream: IO[bytes], folder: Path, name: str) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -50,7 +51,14 @@ def write_text(target: Path, text: str) -> None:
 
 
 def replace(path: Path, data: bytes, *, private: bool = False) -> None:
-    """Put a file with this content at `path`, as a whole or not at all. Raises OSError.
+    """Put a file with this content at `path`, as a whole or not at all. Raises OSError."""
+    with replacing(path, private=private) as file:
+        file.write(data)
+
+
+@contextmanager
+def replacing(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
+    """A file that is put at `path` once all is written, as a whole or not at all. Raises OSError.
 
     It has the mode and the owner of the file that was there. A `private` one is for its owner only.
     """
@@ -58,13 +66,10 @@ def replace(path: Path, data: bytes, *, private: bool = False) -> None:
     unfinished.add(str(partial))
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # EXCL: and no link
-        fd = os.open(partial, flags, 0o600 if private else 0o666)
-        try:
+        with os.fdopen(os.open(partial, flags, 0o600 if private else 0o666), "wb") as file:
             if not private:
-                _liken(fd, path)
-            _pour(fd, data)
-        finally:
-            os.close(fd)
+                _liken(file.fileno(), path)
+            yield file
         partial.replace(path)
     except BaseException as error:
         with suppress(OSError):
@@ -106,14 +111,10 @@ def _open_already(target: Path) -> int | None:
 
 
 def _to_stream(fd: int, data: bytes) -> None:
-    with suppress(BrokenPipeError):
-        _pour(fd, data)
-
-
-def _pour(fd: int, data: bytes) -> None:
     rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(fd, rest) :]
+    with suppress(BrokenPipeError):
+        while rest:
+            rest = rest[os.write(fd, rest) :]
 
 
 def _liken(fd: int, path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import stat
 import threading
@@ -156,17 +157,14 @@ def test_what_was_there_stays_when_writing_fails(
 ) -> None:
     target = tmp_path / "a"
     target.write_bytes(b"old")
-    real = os.write
-    calls = 0
 
-    def fail(fd: int, data: Any) -> int:
-        nonlocal calls
-        calls += 1
-        if calls > 1:
-            raise error
-        return real(fd, data[:100])
+    class Full(io.FileIO):
+        def write(self, data: Any, /) -> int:
+            if self.tell():
+                raise error
+            return super().write(data[:100])
 
-    monkeypatch.setattr(os, "write", fail)
+    monkeypatch.setattr(os, "fdopen", lambda fd, mode: io.BufferedWriter(Full(fd, mode)))
     with pytest.raises(type(error)) as raised:
         files.write(target, DATA)
     assert getattr(raised.value, "filename", str(target)) == str(target)  # for who reads of it
@@ -176,16 +174,10 @@ def test_what_was_there_stays_when_writing_fails(
     assert not unfinished
 
 
-def test_what_is_being_written_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_being_written_is_known(tmp_path: Path) -> None:
     """So that an end at any moment leaves nothing behind."""
-    real = os.write
-    seen = []
-
-    def look(fd: int, data: Any) -> int:
-        seen.append(set(unfinished) == {str(path) for path in tmp_path.iterdir()})
-        return real(fd, data)
-
-    monkeypatch.setattr(os, "write", look)
-    files.write(tmp_path / "a", DATA)
-    assert seen == [True]
+    with files.replacing(tmp_path / "a") as file:
+        file.write(DATA)
+        assert set(unfinished) == {str(path) for path in tmp_path.iterdir()} != set()
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
     assert not unfinished
