@@ -212,13 +212,11 @@ def table_of(columns: dict[str, Sequence[Any]]) -> pa.Table:
         if kind in _LISTS:
             lists = json.loads(f"[{','.join(values)}]")
             return pa.array(lists, pa.list_(pa.string() if kind == "texts" else pa.int64()))
-        return pa.array(values, _arrow(pa, kind))
+        return pa.array(
+            values, {"integer": pa.int64(), "real": pa.float64()}.get(kind, pa.string())
+        )
 
     return pa.table({name: column(COLUMNS[name], values) for name, values in columns.items()})
-
-
-def _arrow(pa: Any, kind: str) -> Any:
-    return {"integer": pa.int64(), "real": pa.float64()}.get(kind, pa.string())
 
 
 def diagnoses(folder: Path, sources: Iterable[str] | None = None) -> Iterator[dict[str, Any]]:

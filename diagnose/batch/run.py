@@ -222,12 +222,7 @@ def dask(scheduler: str | None) -> Iterator[tuple[MakeExecutor, int]]:
         raise InputError(f"no Dask scheduler at {scheduler}: {error}") from error
     with client:
         threads = sum(client.nthreads().values())
-        yield (lambda: _dask_executor(client)), max(1, threads)
-
-
-def _dask_executor(client: Any) -> Executor:
-    executor: Executor = client.get_executor(pure=False)
-    return executor
+        yield (lambda: client.get_executor(pure=False)), max(1, threads)
 
 
 class _Interrupts:

@@ -209,7 +209,9 @@ def find(pids: Iterable[int] = (), job: str | None = None) -> Found:
         for one in found.processes:
             one.local_world = None  # some of its neighbours were not asked for
     if refused := [pid for pid in asked if pid in closed]:
-        found.problems += _refused(refused)
+        found.problems += [
+            f"process {pid} is of {owner(pid)}: {_COMMAND} --pid {pid}" for pid in refused
+        ]
     if not found.processes and not asked:
         found.problems += [_nothing(job, seen), *_closed_jobs(closed, seen)]
     return found
@@ -373,11 +375,6 @@ def _forked(one: Seen, seen: Mapping[int, Seen]) -> bool:
 def _process(one: Seen, role: Role, rank: int | None = None) -> Process:
     command = " ".join(one.words) or f"[{one.name}]"
     return Process(one.pid, role, rank, parent=one.parent, command=command)
-
-
-def _refused(pids: Iterable[int]) -> list[str]:
-    """A line for each process that was asked for and may not be looked at."""
-    return [f"process {pid} is of {owner(pid)}: {_COMMAND} --pid {pid}" for pid in pids]
 
 
 def _closed_jobs(closed: Sequence[int], seen: Mapping[int, Seen]) -> list[str]:

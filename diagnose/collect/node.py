@@ -49,7 +49,8 @@ def collect_node(folder: Path, options: NodeOptions | None = None) -> Node:
     `node.json` can be written.
     """
     options = options or NodeOptions()
-    node = Node(_host(options), __version__, started=now())
+    name = _NO_NAME.sub("_", options.host or socket.gethostname()).strip(".")
+    node = Node(name or "node", __version__, started=now())
     place = folder / node.folder
     bundle.reserve(place / "node.json")
     found = find(options.pids, options.job)
@@ -80,11 +81,6 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _host(options: NodeOptions) -> str:
-    name = options.host or socket.gethostname()
-    return _NO_NAME.sub("_", name).strip(".") or "node"
-
-
 def _redactor(found: Found) -> Redactor:
     """It knows the secrets in the environments of the job, wherever they stand."""
     redactor = Redactor(people=False, numbers=False)
@@ -106,7 +102,6 @@ def _answers(host: str, found: Found, sink: Sink, options: NodeOptions) -> Itera
             samples,
             *_of_machine(host, found, sink, options),
             *_of_processes(found, sink, options),
-            *_of_outputs(found, sink),
         ],
         max(options.probe_s, options.apart_s + _SLACK_S),
         _AT_ONCE,
@@ -158,12 +153,9 @@ def _of_processes(found: Found, sink: Sink, options: NodeOptions) -> Iterator[Ta
                 f"{one.folder}/flight_recorder",
                 _task(recorder.collect, dumps, one, seen, options.dump, half),
             )
-
-
-def _of_outputs(found: Found, sink: Sink) -> Iterator[Task]:
-    for one in processes.outputs(found.processes):
-        name = one.name.removesuffix(".log")
-        yield f"{one.folder}/{name}".lstrip("/"), _task(processes.tail, sink.below(one.folder), one)
+    for output in processes.outputs(found.processes):
+        name = f"{output.folder}/{output.name.removesuffix('.log')}".lstrip("/")
+        yield name, _task(processes.tail, sink.below(output.folder), output)
 
 
 def _began(found: Found) -> float:

@@ -62,18 +62,14 @@ def about(process: Process, found: Found, sink: Sink) -> dict[str, Any]:
         "local_world": process.local_world, "parent": process.parent,
         "children": children, "name": seen.name, "command": sink.masked(" ".join(seen.words)),
         "environment": {
-            name: _masked(name, value, sink)
+            # The name of a variable may say that its value is a secret.
+            name: sink.masked(f"{name}={value}").removeprefix(f"{name}=")
             for name, value in sorted(seen.environment.items())
             if _ALLOWED.fullmatch(name)
         },
         "output": {name: sink.masked(place) for name, place in _output(process.pid).items()},
         "status": _status(process.pid),
     }  # fmt: skip
-
-
-def _masked(name: str, value: str, sink: Sink) -> str:
-    """A value without secrets: the name of a variable may say that it is one."""
-    return sink.masked(f"{name}={value}").removeprefix(f"{name}=")
 
 
 def _output(pid: int) -> dict[str, str]:

@@ -32,6 +32,12 @@ from diagnose.collect.bundle import Process, Sink
 from diagnose.collect.find import Seen
 from diagnose.runtime.children import Unavailable
 
+PORT = 28028
+_PROTOCOL = 2
+_LEG_S = 3  # for which NCCL waits for the other nodes
+_MAX_REPORT = 32 << 20
+_NAME = "ncclras"
+APART_S = 5.5  # what is behind after so long did not fall behind in passing
 _PREFIXES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 _PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 _SERVER = "TORCH_WORKER_SERVER_SOCKET"
@@ -57,7 +63,8 @@ def collect(sink: Sink, process: Process, seen: Seen, dump: bool, seconds: float
     asked = dump and _ask(root, seen.environment, process.rank)
     if asked:
         _await(root, places, seconds)
-    began = _boot_time() + seen.started / _TICKS
+    boot = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    began = boot + seen.started / _TICKS
     stale = 0
     for place in places:
         try:
@@ -185,18 +192,6 @@ def _await(root: str, places: list[str], seconds: float) -> None:
                 elif time.monotonic() - since > _SETTLED_S:
                     return
         time.sleep(0.05)
-
-
-def _boot_time() -> float:
-    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-PORT = 28028
-_PROTOCOL = 2
-_LEG_S = 3  # for which NCCL waits for the other nodes
-_MAX_REPORT = 32 << 20
-_NAME = "ncclras"
-APART_S = 5.5  # what is behind after so long did not fall behind in passing
 
 
 def answered(sink: Sink) -> bool:

@@ -56,8 +56,9 @@ def uploaded(
         if path.is_file() and printable(path.name) in partly
     ]
     # When a browser sent a file says nothing of when it was written.
-    for path in _files(folder):
-        os.utime(path, (0, 0))
+    for base, _, names in os.walk(folder):
+        for name in names:
+            os.utime(Path(base, name), (0, 0))
     notes: list[str] = []
     found = _in(folder, notes)
     for path in archives:
@@ -70,11 +71,6 @@ def uploaded(
             else:
                 found += _in(Path(place), notes)
     return (Inspection(found, resume(found)) if found else None), notes
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    for base, _, names in os.walk(folder):
-        yield from (Path(base, name) for name in names)
 
 
 def _in(folder: Path, notes: list[str]) -> list[Checkpoint]:
@@ -114,16 +110,13 @@ def unpack(archive: Path, folder: Path, limit: int) -> None:
         with store.open() as reader:
             members = _tar(reader, budget) if form == "tar" else _zip(store, reader, budget)
             for entry, blocks in members:
-                if not entry.folder and not entry.refused and not _is_log(entry):
+                log = entry.size > _LOG and is_log_name(entry.name.rpartition("/")[2])
+                if not entry.folder and not entry.refused and not log:
                     _write(upload, entry, blocks, budget)
     except OSError as error:
         raise InputError(reason(error)) from error
     if budget.notes:
         raise InputError(budget.notes[0])
-
-
-def _is_log(entry: Entry) -> bool:
-    return entry.size > _LOG and is_log_name(entry.name.rpartition("/")[2])
 
 
 def _write(upload: Upload, entry: Entry, blocks: Iterable[bytes], budget: Budget) -> None:

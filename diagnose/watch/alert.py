@@ -286,11 +286,8 @@ def _heartbeat(alert: Alert) -> str:
     allowed = f"silence of {duration(alert.limit_s)} is allowed here"
     if alert.heartbeat_s is None:
         return f"not known yet; {allowed}"
-    return f"{_short(alert.heartbeat_s)}; {allowed}"
-
-
-def _short(seconds: float) -> str:
-    return f"{seconds:.2f} s" if seconds < 1 else duration(seconds)
+    beat = alert.heartbeat_s
+    return f"{f'{beat:.2f} s' if beat < 1 else duration(beat)}; {allowed}"
 
 
 def _clock(time: str | None) -> str:

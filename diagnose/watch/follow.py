@@ -281,7 +281,10 @@ class Follow:
 
     def history(self, now: float) -> Iterator[tuple[Stream, bytes]]:
         """The ends of the files that are there already, as blocks of whole lines."""
-        _many_files()
+        with suppress(OSError, ValueError):  # as many open files as it may
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            most = min(max(soft, 2 * MAX_FILES), hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
         found = list(logs(self.paths))
         keep = min(MOST, max(LEAST, HISTORY // max(1, len(found))))
         for one in found:
@@ -307,7 +310,9 @@ class Follow:
             for path in changed
         )
         if now - self._walked >= max(NEW_S if new else WALK_S, _SELDOM * self._took):
-            self._walk(now)
+            begin, self._walked = time.monotonic(), now
+            self._find(now)
+            self._took = time.monotonic() - begin
         every = now - self._all >= ALL_S
         if every:
             self._all = now
@@ -316,9 +321,11 @@ class Follow:
                 continue
             if file.tail.grown():
                 file.seen = now
-                yield from self._blocks(file, now)
-            elif every:
-                self._forget_gone(path, file, now)
+                if block := self._read(file, now):
+                    yield file.stream, block
+            elif every and now - file.seen > GONE_S and not os.path.exists(path):  # noqa: PTH110
+                file.tail.close()
+                del self._files[path]
 
     def streams(self) -> list[Stream]:
         """Those that are followed now."""
@@ -332,11 +339,6 @@ class Follow:
         """Let go of all files."""
         for file in self._files.values():
             file.tail.close()
-
-    def _blocks(self, file: _File, now: float) -> Iterator[tuple[Stream, bytes]]:
-        block = self._read(file, now)
-        if block:
-            yield file.stream, block
 
     def _read(self, file: _File, now: float) -> bytes:
         """The lines that ended since, empty where none did."""
@@ -359,11 +361,6 @@ class Follow:
             block = file.stream.lines.feed(data)
             if block or len(data) < READ:
                 return block
-
-    def _walk(self, now: float) -> None:
-        begin, self._walked = time.monotonic(), now
-        self._find(now)
-        self._took = time.monotonic() - begin
 
     def _find(self, now: float) -> None:
         """Look for new files."""
@@ -406,21 +403,9 @@ class Follow:
         if key is not None and len(self._no_logs) < MAX_FILES:
             self._no_logs[file.tail.path] = key
 
-    def _forget_gone(self, path: str, file: _File, now: float) -> None:
-        if now - file.seen > GONE_S and not os.path.exists(path):  # noqa: PTH110
-            file.tail.close()
-            del self._files[path]
-
     def _note(self, text: str) -> None:
         if text not in self.notes and len(self.notes) < 100:
             self.notes.append(text)
-
-
-def _many_files() -> None:
-    """Let this process open as many files as it may."""
-    with suppress(OSError, ValueError):
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(soft, 2 * MAX_FILES), hard), hard))
 
 
 class Spool:

@@ -343,7 +343,8 @@ class Past:
 
     def timed(self) -> Iterator[tuple[float, bool, Notice]]:
         """Each notice, when it was, and whether that is known."""
-        times = [_printed(notice) for notice in self.notices]
+        stamps = (notice.stamp for notice in self.notices)
+        times = [None if stamp is None or stamp.boot else stamp.ns for stamp in stamps]
         running, days = [], 0
         before: int | None = None
         for printed in times:
@@ -361,11 +362,6 @@ class Past:
             if time is not None and last is not None:
                 at = max(at, self.end - (last - time) / _NS)
             yield at, time is not None, notice
-
-
-def _printed(notice: Notice) -> int | None:
-    stamp = notice.stamp
-    return None if stamp is None or stamp.boot else stamp.ns
 
 
 def merged(files: Iterable[Past]) -> list[tuple[float, bool, Notice]]:

@@ -264,7 +264,7 @@ class Pulse:
         if self.progress is None and self.life < -1e17:
             self.life = now
         self._changes.clear()
-        limit = self._limit()
+        limit = self.limit()
         if limit is not None and now - limit.since > limit.seconds + MARGIN_S:
             self.stall = self._stall(now, limit, old=True)
             return [Change("stalled", now, self.stall)]
@@ -282,7 +282,7 @@ class Pulse:
             self.stall = None
             for author in self.authors.values():
                 author.stalled = False
-        limit = self._limit()
+        limit = self.limit()
         if limit is None or late or self.ended:
             return changes
         if not self._paced and self.episode is None and limit.heartbeat is not None:
@@ -304,10 +304,6 @@ class Pulse:
         if self.finished or self.exited:
             return quiet >= QUIET_S
         return self.stall is not None and self.trouble is not None and quiet >= GIVEN_UP_S
-
-    def limit(self) -> Limit | None:
-        """How long the job may be silent now; None where nothing may be expected of it."""
-        return self._limit()
 
     # --- what lines do ---------------------------------------------------------------------------
 
@@ -394,11 +390,13 @@ class Pulse:
 
     # --- how long it may be silent ---------------------------------------------------------------
 
-    def _limit(self) -> Limit | None:
+    def limit(self) -> Limit | None:
+        """How long the job may be silent now; None where nothing may be expected of it."""
         if self.serving and self.progress is None:
             return None  # a server without requests has nothing to print
         progress = self.life if self.progress is None else self.progress
-        training = self._training(progress)
+        # Of the fastest counter that was at work until the last progress.
+        training = min(self._of_counters(_TRAINING, progress), default=None)
         if self.episode is not None:
             since = max(progress, self.episode.last)
             return self._of_episode(self.episode, since, training)
@@ -406,10 +404,6 @@ class Pulse:
             seconds, heartbeat = training
             return Limit(max(progress, self._closed), seconds, heartbeat)
         return Limit(max(progress, self.life), self.grace)
-
-    def _training(self, progress: float) -> tuple[float, float] | None:
-        """Seconds and heartbeat of the fastest counter that was at work until the last progress."""
-        return min(self._of_counters(_TRAINING, progress), default=None)
 
     def _of_counters(self, phase: str, progress: float) -> Iterator[tuple[float, float]]:
         for pace in self._paces.values():

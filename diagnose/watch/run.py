@@ -176,7 +176,11 @@ class Watch:
         self._noted = 0
         self._hooked = 0  # the number of the stall for which the hook ran last
         self._outcome: Outcome | None = None
-        self._hook = Hook(options.on_stall, self._of_hook) if options.on_stall else None
+        self._hook = (
+            Hook(options.on_stall, lambda text: note(f"on-stall: {text}"))
+            if options.on_stall
+            else None
+        )
         self._webhook = Webhook(options.webhook, note) if options.webhook else None
         self._metrics = Metrics(options.metrics) if options.metrics else None
 
@@ -279,7 +283,8 @@ class Watch:
         if self._hook is not None and stall.number > self._hooked:
             self._hooked = stall.number
             self._hook.run(alerts.variables(alert))
-        if self._question is None and self._size() <= LIVE_BYTES:
+        size = sum(found.status.st_size for found in logs(self._places))
+        if self._question is None and size <= LIVE_BYTES:
             self._ask(LIVE_S, final=False)
 
     def _say(self, alert: Alert) -> None:
@@ -361,9 +366,6 @@ class Watch:
                     found[who] = line, at
         return found
 
-    def _of_hook(self, text: str) -> None:
-        self._note(f"on-stall: {text}")
-
     # --- verdicts --------------------------------------------------------------------------------
 
     def _verdicts(self, now: float) -> None:
@@ -405,7 +407,8 @@ class Watch:
 
     def _ask(self, limit_s: float, *, final: bool) -> None:
         self._final = final
-        self._question = Question(self._sources(), limit_s, self._options.patterns)
+        sources = [*self._paths, *([self._stdin.spool.file()] if self._stdin else [])]
+        self._question = Question(sources, limit_s, self._options.patterns)
 
     def _asked_now(self) -> Verdict:
         if self._question is not None:
@@ -415,12 +418,6 @@ class Watch:
         while self._question is not None and answer is None and not self._stop.is_set():
             answer = self._question.wait(0.2)
         return answer or Verdict(problem="no verdict: the watch was stopped")
-
-    def _sources(self) -> list[str]:
-        return [*self._paths, *([self._stdin.spool.file()] if self._stdin else [])]
-
-    def _size(self) -> int:
-        return sum(found.status.st_size for found in logs(self._places))
 
     # --- the rest --------------------------------------------------------------------------------
 
