@@ -17,10 +17,10 @@ import stat
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from diagnose.ingest.chunks import without_escapes
 from diagnose.ingest.file_names import ARCHIVE_NAME, MAX_DEPTH, PACKED, is_no_log, printable
@@ -38,7 +38,7 @@ GONE_S = 60.0  # after which a file that was deleted is forgotten
 HISTORY, LEAST, MOST = 16 << 20, 64 << 10, 2 << 20
 _ROTATED = re.compile(r"[.-](?:\d{1,10}|old|bak|prev)\Z")
 _TEXT = frozenset({"text", "error_json", "empty"})
-HEAD, TAIL = 4 << 20, 16 << 20  # bytes that are kept of standard input
+HEAD, TAIL = 4 << 20, 16 << 20  # bytes that are kept of standard input, in memory
 NAME = "<stdin>"
 _PIECE, _WAITING = 64 << 10, 64  # bytes of it read at once; pieces that wait
 READ = 1 << 20  # bytes read of a file at once
@@ -409,54 +409,42 @@ class Follow:
 
 
 class Spool:
-    """Keeps the first HEAD bytes of a stream and between half of TAIL and all of it of its end.
+    """Keeps the first HEAD bytes of a stream and about the last TAIL, in memory.
 
-    They are in a folder of their own for temporary files, `path`, which `close` removes.
+    `file` writes them to `path`, in a folder of its own for temporary files, which `close` removes.
     """
 
     def __init__(self, head: int = HEAD, tail: int = TAIL) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="diagnose-watch-")
         self.path = os.path.join(self._folder.name, "stdin.log")  # noqa: PTH118
-        self._head, self._half = head, tail // 2
-        self._parts = [Path(self._folder.name) / f".{name}" for name in ("head", "old", "new")]
-        self._sizes = [0, 0, 0]
+        self._room, self._most = head, tail
+        self._first: list[bytes] = []
+        self._last: deque[bytes] = deque()
+        self._size = 0  # of the last
         self._dropped = False
-        for part in self._parts:
-            part.touch()
 
     def add(self, data: bytes) -> None:
         """Keep these bytes, which come next."""
-        room = max(0, self._head - self._sizes[0])
-        self._append(0, data[:room])
-        data = data[room:]
-        if not data:
-            return
-        if self._sizes[2] + len(data) > self._half and self._sizes[2]:
-            self._dropped = self._dropped or self._sizes[1] > 0
-            self._parts[2].replace(self._parts[1])
-            self._sizes[1:] = [self._sizes[2], 0]
-            self._parts[2].touch()
-        self._append(2, data)
+        if self._room:
+            self._first.append(data[: self._room])
+            data = data[self._room :]
+            self._room -= len(self._first[-1])
+        if data:
+            self._last.append(data)
+            self._size += len(data)
+        while self._size > self._most and self._size - len(self._last[0]) >= self._most:
+            self._size -= len(self._last.popleft())
+            self._dropped = True
 
     def file(self) -> str:
         """One log of all that is kept; a line says where something is left out."""
         with open(self.path, "wb") as whole:  # noqa: PTH123
-            whole.write(self._parts[0].read_bytes())
-            if self._dropped:
-                whole.write(b"\n[...]\n")
-            for part in self._parts[1:]:
-                whole.write(part.read_bytes())
+            whole.writelines([*self._first, b"\n[...]\n" * self._dropped, *self._last])
         return self.path
 
     def close(self) -> None:
         """Remove it all."""
         self._folder.cleanup()
-
-    def _append(self, number: int, data: bytes) -> None:
-        if data:
-            with self._parts[number].open("ab") as file:
-                file.write(data)
-            self._sizes[number] += len(data)
 
 
 class Stdin:
