@@ -16,10 +16,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from diagnose.errors import InputError
 from diagnose.redact.redactor import Redactor
 from diagnose.report.safe import clean
-from diagnose.runtime.files import private_file, private_folder, replacing
+from diagnose.runtime.files import private_file, private_folder, replacing, unwritable
 
 SCHEMA = "diagnose-bundle/1"
 NODE_SCHEMA = "node/1"
@@ -186,8 +185,7 @@ def pack(folder: Path, target: Path) -> None:
         with replacing(target, private=True) as out, compressed(out, target.name) as stream:
             add_folder(stream, folder, name_of(target))
     except OSError as error:
-        what = (error.strerror or str(error)).lower()
-        raise InputError(f"cannot write {target}: {what}") from error
+        raise unwritable(target, error) from error
 
 
 def add_folder(stream: IO[bytes], folder: Path, name: str) -> None:

@@ -45,9 +45,12 @@ def write_text(target: Path, text: str) -> None:
     try:
         write(target, text.encode("utf-8", "replace"))
     except OSError as error:
-        raise InputError(
-            f"cannot write {target}: {(error.strerror or str(error)).lower()}"
-        ) from error
+        raise unwritable(target, error) from error
+
+
+def unwritable(target: Path, error: OSError) -> InputError:
+    """What to raise where something cannot be written."""
+    return InputError(f"cannot write {target}: {(error.strerror or str(error)).lower()}")
 
 
 def replace(path: Path, data: bytes, *, private: bool = False) -> None:

@@ -25,6 +25,7 @@ from diagnose.collect.reach.gather import Limits, Reached, gather
 from diagnose.collect.reach.ways import Plan
 from diagnose.errors import InputError
 from diagnose.runtime.command import handling
+from diagnose.runtime.files import unwritable
 from diagnose.text.ranks import counted
 
 
@@ -69,8 +70,7 @@ def collect(
         finally:
             shutil.rmtree(folder, ignore_errors=True)
     except OSError as error:
-        what = (error.strerror or str(error)).lower()
-        raise InputError(f"cannot write {target}: {what}") from error
+        raise unwritable(target, error) from error
     found.seconds = time.monotonic() - began
     found.interrupted |= stop.is_set()
     return found
@@ -100,7 +100,7 @@ def check(target: Path, *, replace: bool) -> None:
         if not target.absolute().parent.is_dir():
             raise InputError(f"cannot write {target}: its folder does not exist")
     except OSError as error:
-        raise InputError(f"cannot write {target}: {(error.strerror or '').lower()}") from error
+        raise unwritable(target, error) from error
 
 
 def _collected(
