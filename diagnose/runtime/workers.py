@@ -228,12 +228,18 @@ class Worker:
             deadline = time.monotonic() + seconds
             connection.send_bytes(pickle.dumps(call))
             relief = Relief((self._process and self._process.pid) or 0)
+            due = time.monotonic() + _TICK
 
             def look() -> None:
+                nonlocal due
+                now = time.monotonic()
+                if now < due:
+                    return
+                due = now + _TICK
                 relief.look()
                 if stop():
                     raise Stopped
-                if time.monotonic() > deadline:
+                if now > deadline:
                     raise TooLongError(f"exceeded the limit of {seconds:g} s")
 
             while True:
@@ -297,26 +303,21 @@ class Worker:
 
 
 def _message(connection: Connection, look: Callable[[], None]) -> bytes:
-    """The next message of a worker; `look` is called a few times a second, and may raise.
+    """The next message of a worker; `look` is called all the time, and may raise.
 
     Also between two parts of a message: a worker may stop, or be stopped, while it sends one.
     Raises EOFError, OSError.
     """
-    looked = time.monotonic()
 
     def take(size: int) -> bytes:
-        nonlocal looked
         data = bytearray()
         while len(data) < size:
-            ready = connection.poll(_TICK)
-            if not ready or time.monotonic() - looked > _TICK:
-                look()
-                looked = time.monotonic()
-            if ready:
+            if connection.poll(_TICK):
                 part = os.read(connection.fileno(), min(size - len(data), _BLOCK))
                 if not part:
                     raise EOFError
                 data += part
+            look()
         return bytes(data)
 
     # As `Connection.send_bytes` writes it: a size of four bytes or, behind -1, of eight.
