@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import ctypes
 import os
 import re
 import shutil
@@ -24,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +36,7 @@ from peers import WORDS
 from diagnose.batch.results import tables
 
 HERE = Path(__file__).parent
+_PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 # rg exits with 1 where it finds nothing, with 2 where it searched nothing.
 LOOP = (
     'f=$1; shift; for a in "$@"; do tar xzOf "$a" | rg --regex-size-limit 4G -c -f "$f" >/dev/null;'
@@ -51,18 +54,25 @@ class Cost:
 
 
 def cost(command: Sequence[str | Path]) -> Cost:
-    """Run a command to its end, with all processes that it starts and waits for.
+    """Run a command to its end, with all processes that it starts.
 
-    Linux counts what this process holds in the peak of those it starts, so it loads nothing large
-    before the last one has ended.
+    What it does not wait for (workers are copies of a process of multiprocessing's) is ours, once
+    it has ended. Linux counts what this process holds in the peak of those it starts, so it loads
+    nothing large before the last one has ended.
     """
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     begin = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     wall = time.perf_counter() - begin
+    usages = [usage]
+    with suppress(ChildProcessError):
+        while True:
+            usages.append(os.wait4(-1, 0)[2])
     if os.waitstatus_to_exitcode(status):
         raise SystemExit(f"{command[0]} failed")
-    return Cost(usage.ru_utime + usage.ru_stime, wall, usage.ru_maxrss / 1024)
+    cpu = sum(one.ru_utime + one.ru_stime for one in usages)
+    return Cost(cpu, wall, max(one.ru_maxrss for one in usages) / 1024)
 
 
 def scan(archives: Sequence[Path], out: Path, workers: int) -> Cost:

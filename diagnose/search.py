@@ -14,7 +14,7 @@ from typing import TypeVar
 import hyperscan as hs
 import regex
 
-from diagnose.process import cores
+from diagnose.runtime.command import cores
 
 Hits = list[tuple[int, int]]  # (number of an expression, end offset)
 Each = Callable[[int, int, int, int, object], None]  # number, start, end offset, flags, context

@@ -62,6 +62,6 @@ def pytest_make_parametrize_id(val: object) -> str | None:
 
 def pytest_xdist_auto_num_workers() -> int:
     """One more than there are cores: many tests wait for processes that they started."""
-    from diagnose.process import cores  # not before coverage is measured
+    from diagnose.runtime.command import cores  # not before coverage is measured
 
     return cores() + 1

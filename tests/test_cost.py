@@ -9,7 +9,7 @@ import pytest
 
 import diagnose
 from diagnose.batch.jobs import JobRef
-from diagnose.batch.row import row_of
+from diagnose.batch.work import row_of
 from diagnose.cost import gpu_hours, moment, ranks_of, span, standstill
 from diagnose.diagnosis import Diagnosis, JobFacts, Onset, RootCause
 from diagnose.report.html import verdict

@@ -15,7 +15,7 @@ import pytest
 import diagnose
 from diagnose.checkpoint.find import inspect
 from diagnose.checkpoint.model import Inspection
-from diagnose.collect.model import Manifest, Node, Probe, Process
+from diagnose.collect.bundle import Manifest, Node, Probe, Process
 from diagnose.diagnosis import Axis, Diagnosis, Topology, WaitGraph
 from diagnose.fleet import summarise
 from diagnose.report.fleet.tables import as_json

@@ -345,7 +345,8 @@ def _given(place: Place, path: str, job_glob: str | None) -> Iterator[JobRef]:
     if job_glob is None:
         yield from finder.folder(path, 0)
         return
-    for match in place.matches(f"{path if is_url(path) else _escaped(path)}/{job_glob}"):
+    root = path if is_url(path) else re.sub(r"([*?[])", r"[\1]", path)
+    for match in place.matches(f"{root}/{job_glob}"):
         try:
             found = place.look(match)
         except OSError as error:
@@ -374,10 +375,6 @@ def _labelled(ref: JobRef, patterns: Sequence[re.Pattern[str]]) -> JobRef:
     return JobRef(
         id_, ref.kind, ref.source, ref.size, ref.mtime, ref.tag, ref.files, found, ref.note
     )
-
-
-def _escaped(path: str) -> str:
-    return re.sub(r"([*?[])", r"[\1]", path)
 
 
 def _compiled(text: str) -> re.Pattern[str]:

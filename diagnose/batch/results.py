@@ -30,7 +30,7 @@ from diagnose.ingest.file_names import RESULTS, is_results
 from diagnose.ingest.raw import reason
 from diagnose.redact.redactor import mask
 from diagnose.report.safe import masked_strings
-from diagnose.store import Database, locked, unusable
+from diagnose.runtime.database import Database, locked, unusable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -212,13 +212,11 @@ def table_of(columns: dict[str, Sequence[Any]]) -> pa.Table:
         if kind in _LISTS:
             lists = json.loads(f"[{','.join(values)}]")
             return pa.array(lists, pa.list_(pa.string() if kind == "texts" else pa.int64()))
-        return pa.array(values, _arrow(pa, kind))
+        return pa.array(
+            values, {"integer": pa.int64(), "real": pa.float64()}.get(kind, pa.string())
+        )
 
     return pa.table({name: column(COLUMNS[name], values) for name, values in columns.items()})
-
-
-def _arrow(pa: Any, kind: str) -> Any:
-    return {"integer": pa.int64(), "real": pa.float64()}.get(kind, pa.string())
 
 
 def diagnoses(folder: Path, sources: Iterable[str] | None = None) -> Iterator[dict[str, Any]]:
@@ -262,7 +260,7 @@ def export(folder: Path, target: Path) -> None:
         csv.write_csv(whole, sink)
     else:
         parquet.write_table(whole, sink, compression="zstd")
-    from diagnose.files import write  # noqa: PLC0415
+    from diagnose.runtime.files import write  # noqa: PLC0415
 
     try:
         write(target, sink.getvalue().to_pybytes())

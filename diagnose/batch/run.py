@@ -1,37 +1,204 @@
 """Drives a scan: jobs to workers, results to the table, through whatever happens to a worker.
 
 Only `concurrent.futures.Executor` is asked for, so a pool of this machine and a Dask cluster do the
-same. A few jobs for each worker are out at a time; results are kept as they come.
+same. A few jobs for each worker are out at a time; results are kept as they come. How it goes is
+shown by a bar on a terminal, a line now and then elsewhere.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
-import signal
-import threading
+import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as Bar
 
 from diagnose.batch.jobs import JobRef
-from diagnose.batch.progress import Tally
 from diagnose.batch.results import Results
-from diagnose.batch.row import error_row
-from diagnose.batch.work import Options, Result, diagnose_one
+from diagnose.batch.work import Options, Result, diagnose_one, error_row
 from diagnose.catalog.load import load_catalog
 from diagnose.errors import InputError
 from diagnose.ingest.raw import reason
 from diagnose.match.compile import compile_matcher
+from diagnose.runtime.command import handling, width
 from diagnose.runtime.workers import Pool, TooLongError
+from diagnose.text.ranks import counted
 
+AHEAD = 3  # jobs out at a time, for each worker
+POLL_SECONDS = 5.0
+MAX_KILLS = 2  # of its worker, then a job is given up
 JOB_SECONDS = 600.0
+LINE_SECONDS = 15.0
+_VERDICTS = ("hung", "failed", "unknown", "healthy", "running")
+
+
+MakeExecutor = Callable[[], Executor]
+
+
+@dataclass(slots=True)
+class Summary:
+    """What a scan did: jobs read now, jobs that were there before, and how it ended.
+
+    Of `close` jobs of these it was not clear whether they are one each; their notes say why.
+    `several` of them are archives that may hold several jobs.
+    """
+
+    read: int = 0
+    unchanged: int = 0
+    errors: int = 0
+    close: int = 0
+    several: int = 0
+    interrupted: bool = False
+
+
+class Tally:
+    """What a scan tells of itself, counted; on its own it prints nothing."""
+
+    def __init__(self) -> None:
+        self.total = self.jobs = self.bytes = self.total_bytes = self.errors = self.unchanged = 0
+        self.partly = 0  # diagnosed from what could be read
+        self.verdicts: Counter[str] = Counter()
+        self.began = time.monotonic()
+
+    def start(self, todo: Collection[JobRef], unchanged: int) -> None:
+        """The jobs that will be read, and how many need not."""
+        self.total, self.unchanged = len(todo), unchanged
+        self.total_bytes = sum(ref.size for ref in todo)
+        self.began = time.monotonic()
+
+    def done(self, result: Result) -> None:
+        """One job has its row."""
+        self.jobs += 1
+        self.bytes += result.row.get("size") or 0
+        verdict, wrong = result.row.get("verdict"), result.row.get("error") is not None
+        self.errors += wrong and not verdict
+        self.partly += wrong and bool(verdict)
+        self.verdicts[verdict or ""] += 1
+
+    def end(self, summary: Summary) -> None:
+        """The scan is over, also by an error or an interrupt."""
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return max(time.monotonic() - self.began, 1e-6)
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until the end, by the bytes read so far; None before anything is."""
+        if not self.jobs:
+            return None
+        share = self.bytes / self.total_bytes if self.total_bytes else self.jobs / self.total
+        return self.seconds * (1 - share) / share if share else None
+
+    def text(self) -> str:
+        """Rate, bytes, verdicts, errors and the time left, in words; each job is counted once."""
+        parts = [f"{self.jobs / self.seconds:.1f} jobs/s", f"{self.bytes / 2**20:.1f} MiB"]
+        parts += [f"{self.verdicts[v]} {v}" for v in _VERDICTS if self.verdicts[v]]
+        parts.append(counted(self.errors, "error"))
+        if self.partly:
+            parts[-1] += f" ({counted(self.partly, 'other job')} not fully readable)"
+        if self.left is not None and self.jobs < self.total:
+            parts.append(f"ETA {_clock(self.left)}")
+        return " · ".join(parts)
+
+
+class Lines(Tally):
+    """For a pipe or a log: a plain line every LINE_SECONDS, and one at the end."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self.stream = stream
+        self.printed_at = time.monotonic()
+
+    def start(self, todo: Collection[JobRef], unchanged: int) -> None:
+        """See Tally."""
+        super().start(todo, unchanged)
+        before = f", {unchanged} unchanged" if unchanged else ""
+        self._say(f"scan: {counted(self.total, 'job')}, {self.total_bytes / 2**20:.1f} MiB{before}")
+
+    def done(self, result: Result) -> None:
+        """See Tally."""
+        super().done(result)
+        if time.monotonic() - self.printed_at >= LINE_SECONDS:
+            self._say(f"scan: {self.jobs}/{counted(self.total, 'job')} · {self.text()}")
+
+    def end(self, summary: Summary) -> None:
+        """See Tally."""
+        self._say(_last(self, summary))
+
+    def _say(self, line: str) -> None:
+        self.printed_at = time.monotonic()
+        print(line, file=self.stream, flush=True)
+
+
+class Live(Tally):
+    """For a terminal: a bar that is redrawn."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self.console = console
+        self.bar = Bar(
+            BarColumn(bar_width=30),
+            TextColumn("{task.completed:.0f}/{task.total:.0f} jobs · {task.description}"),
+            console=console,
+            auto_refresh=False,
+            transient=True,
+        )
+        self.task = self.bar.add_task("", total=None)
+        self.drawn = 0.0
+
+    def start(self, todo: Collection[JobRef], unchanged: int) -> None:
+        """See Tally."""
+        super().start(todo, unchanged)
+        self.bar.start()
+        self._draw()
+
+    def done(self, result: Result) -> None:
+        """See Tally."""
+        super().done(result)
+        if time.monotonic() - self.drawn > 0.2:
+            self._draw()
+
+    def end(self, summary: Summary) -> None:
+        """See Tally."""
+        self.bar.stop()
+        self.console.print(_last(self, summary), markup=False, highlight=False)
+
+    def _draw(self) -> None:
+        self.drawn = time.monotonic()
+        self.bar.update(self.task, total=self.total, completed=self.jobs, description=self.text())
+        self.bar.refresh()
+
+
+def progress(stream: TextIO) -> Tally:
+    """What fits the stream: a bar on a terminal, lines elsewhere."""
+    return (
+        Live(Console(file=stream, width=width(), height=25)) if stream.isatty() else Lines(stream)
+    )
+
+
+def _last(tally: Tally, summary: Summary) -> str:
+    before = f", {summary.unchanged} unchanged" if summary.unchanged else ""
+    text = f"{summary.read} of {counted(tally.total, 'job')} in {_clock(tally.seconds)}{before}"
+    text += f" · {tally.text()}"
+    return f"interrupted: {text}; --resume continues" if summary.interrupted else f"done: {text}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
 def local(workers: int, seconds: float = JOB_SECONDS) -> MakeExecutor:
@@ -55,37 +222,7 @@ def dask(scheduler: str | None) -> Iterator[tuple[MakeExecutor, int]]:
         raise InputError(f"no Dask scheduler at {scheduler}: {error}") from error
     with client:
         threads = sum(client.nthreads().values())
-        yield (lambda: _dask_executor(client)), max(1, threads)
-
-
-def _dask_executor(client: Any) -> Executor:
-    executor: Executor = client.get_executor(pure=False)
-    return executor
-
-
-AHEAD = 3  # jobs out at a time, for each worker
-POLL_SECONDS = 5.0
-MAX_KILLS = 2  # of its worker, then a job is given up
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-MakeExecutor = Callable[[], Executor]
-
-
-@dataclass(slots=True)
-class Summary:
-    """What a scan did: jobs read now, jobs that were there before, and how it ended.
-
-    Of `close` jobs of these it was not clear whether they are one each; their notes say why.
-    `several` of them are archives that may hold several jobs.
-    """
-
-    read: int = 0
-    unchanged: int = 0
-    errors: int = 0
-    close: int = 0
-    several: int = 0
-    interrupted: bool = False
+        yield (lambda: client.get_executor(pure=False)), max(1, threads)
 
 
 class _Interrupts:
@@ -112,20 +249,6 @@ class _Interrupts:
         if self.pending:
             self.pending = False
             raise KeyboardInterrupt
-
-    @contextmanager
-    def installed(self) -> Iterator[None]:
-        """Handle the signals, where this thread may, but not what is ignored, as by nohup."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        handled = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-        before = {number: signal.signal(number, self) for number in handled}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 @dataclass(slots=True)
@@ -197,7 +320,7 @@ def scan(
     compile_matcher(catalog)  # once, for the cache that the workers read
     run = _Scan(results, options, catalog.revision, progress, workers * AHEAD)
     complete = started = False
-    with run.interrupts.installed():
+    with handling(run.interrupts):
         try:
             for ref in refs:
                 run.summary.close += bool(ref.note) and ref.kind != "missing"

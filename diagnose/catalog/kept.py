@@ -18,7 +18,7 @@ from contextlib import suppress
 from itertools import accumulate, chain
 from pathlib import Path
 
-from diagnose import files
+from diagnose.runtime import files
 
 PACKAGE = Path(__file__).parents[1] / "compiled"  # what the installation compiled
 MOST = 12  # files in a folder of this user

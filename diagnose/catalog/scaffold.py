@@ -7,12 +7,12 @@ import re
 import textwrap
 from pathlib import Path
 
-from diagnose import files
 from diagnose.catalog.document import FileEntry, read_files
 from diagnose.catalog.load import catalog_files, load_catalog
 from diagnose.catalog.lookup import entries, unknown
 from diagnose.errors import InputError
 from diagnose.parse.prefix import peel
+from diagnose.runtime import files
 
 ID = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+\.[a-z0-9-]+\Z")
 BAD_ID = "ids are in lower case, and have three parts: product.family.name"

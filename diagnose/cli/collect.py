@@ -17,12 +17,13 @@ import typer
 from diagnose.cli.options import file_path
 from diagnose.cli.output import clean, say, write
 from diagnose.errors import InputError
-from diagnose.process import INTERRUPTED
+from diagnose.runtime.command import INTERRUPTED
 
 if TYPE_CHECKING:
-    from diagnose.collect.model import NodeOptions
-    from diagnose.collect.reach.model import Limits, Plan
+    from diagnose.collect.bundle import NodeOptions
+    from diagnose.collect.reach.gather import Limits
     from diagnose.collect.reach.run import Collected
+    from diagnose.collect.reach.ways import Plan
 
 _REACH_S = 20.0  # for a connection, a step or a launcher to begin and to end
 _SHOWN = 20  # problems on standard error; all are in the bundle
@@ -156,9 +157,9 @@ def collect(
 
     Stacks of all ranks, dumps, and the state of their nodes.
     """
-    from diagnose.collect.model import NodeOptions
-    from diagnose.collect.reach import plans
-    from diagnose.collect.reach.model import Limits
+    from diagnose.collect.bundle import NodeOptions
+    from diagnose.collect.reach import ways
+    from diagnose.collect.reach.gather import Limits
 
     limit = probe_size or min(max_size, NodeOptions().probe_bytes)
     options = NodeOptions(tuple(pids or ()), job, apart_s=seconds, probe_bytes=limit)
@@ -168,13 +169,13 @@ def collect(
         raise typer.Exit(answer(options, timeout, lines=lines))
     if program:
         from diagnose.collect.reach.program import program as sent
-        from diagnose.files import write as write_file
+        from diagnose.runtime.files import write as write_file
 
         write_file(program, sent())
         return
-    asked = plans.Asked(slurm, kubernetes, namespace, container, context, hosts, via)
+    asked = ways.Asked(slurm, kubernetes, namespace, container, context, hosts, via)
     target = Path(_checked(output) if output else _name())
-    plan = plans.plan(asked, options, timeout, remote_command)
+    plan = ways.plan(asked, options, timeout, remote_command)
     reach = 0.0 if plan is None else _REACH_S
     _run(target, plan, options, Limits(timeout + reach, max_size, parallel), force, triage)
 
@@ -194,7 +195,7 @@ def _run(
     target: Path, plan: Plan | None, options: NodeOptions, limits: Limits, force: bool, triage: bool
 ) -> None:
     from diagnose.collect.reach import run
-    from diagnose.collect.reach.progress import Progress, ranks
+    from diagnose.collect.reach.run import Progress, ranks
 
     progress = Progress(sys.stderr, len(plan.calls) if plan else 1, clean)
     found = run.collect(plan, options, limits, target, replace=force, done=progress)
@@ -215,8 +216,8 @@ def _run(
 
 def _tell(found: Collected) -> None:
     """The problems, and what was collected, on standard error."""
-    from diagnose.collect.reach.progress import ranks
-    from diagnose.collect.reach.progress import size as shown
+    from diagnose.collect.reach.run import ranks
+    from diagnose.collect.reach.run import size as shown
     from diagnose.text.ranks import counted
 
     lines = [*found.problems]

@@ -13,7 +13,7 @@ import typer
 
 from diagnose.cli.options import ColorOption, Patterns, Title, file_path, path
 from diagnose.cli.output import Color, clean, note, say, show, write
-from diagnose.files import write_text
+from diagnose.runtime.files import write_text
 from diagnose.text.ranks import counted
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def fleet(
         export(folder, table)
         say(f"wrote {clean(str(table))}")
     if reports:
-        from diagnose.batch.reports import write_reports
+        from diagnose.fleet.reports import write_reports
 
         given = tuple(str(path) for path in patterns or ())
         count = write_reports(

@@ -15,7 +15,7 @@ from diagnose.cli.fail_on import ANY, Condition, conditions
 from diagnose.cli.output import note as tell
 from diagnose.cli.output import say
 from diagnose.errors import InputError
-from diagnose.process import held, one_thread
+from diagnose.runtime.command import held, one_thread
 from diagnose.text.ranks import counted
 
 if TYPE_CHECKING:

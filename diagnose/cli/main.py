@@ -15,9 +15,10 @@ from typing import Annotated, Any
 
 import typer
 
-from diagnose import __version__, process
+from diagnose import __version__
 from diagnose.cli.output import clean, reader_is_gone, say, write
 from diagnose.errors import DiagnoseError
+from diagnose.runtime.command import INTERRUPTED, leave, prepare
 
 EXIT_UNUSABLE = 2
 _COMPLETING = "_DIAGNOSE_COMPLETE"  # as the script of --install-completion sets it
@@ -89,7 +90,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except DiagnoseError as error:
         return _fail(str(error), EXIT_UNUSABLE)
     except KeyboardInterrupt:
-        return process.INTERRUPTED
+        return INTERRUPTED
     except BrokenPipeError as error:
         return 0 if reader_is_gone() else _unexpected(error)
     except Exception as error:
@@ -99,8 +100,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def main() -> None:
     """The command `diagnose`, once it is imported; `__main__` is where it begins."""
-    process.prepare()
-    process.leave(run())
+    prepare()
+    leave(run())
 
 
 def _fail(message: str, status: int) -> int:

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from diagnose.errors import InputError
-from diagnose.process import width
+from diagnose.runtime.command import width
 
 if TYPE_CHECKING:
     from rich.console import Console

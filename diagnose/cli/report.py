@@ -11,7 +11,7 @@ from diagnose.cli.fail_on import FailOn
 from diagnose.cli.job import STDIN, diagnosed, end, failing
 from diagnose.cli.options import Checkpoints, ExitCode, Paths, Patterns, Title, Workers, file_path
 from diagnose.cli.output import clean, say, write
-from diagnose.files import write_text
+from diagnose.runtime.files import write_text
 
 
 def report(

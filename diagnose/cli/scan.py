@@ -19,7 +19,7 @@ import typer
 from diagnose.cli.options import Patterns, named, path
 from diagnose.cli.output import clean, note, say
 from diagnose.errors import InputError
-from diagnose.process import INTERRUPTED
+from diagnose.runtime.command import INTERRUPTED
 from diagnose.text.ranks import counted
 
 if TYPE_CHECKING:
@@ -98,8 +98,8 @@ def scan(
     `diagnose fleet` summarises it.
     """
     from diagnose.batch.jobs import find_jobs
-    from diagnose.batch.progress import progress
     from diagnose.batch.results import open_results
+    from diagnose.batch.run import progress
     from diagnose.batch.run import scan as run
     from diagnose.batch.work import Options
 
@@ -122,7 +122,7 @@ def _executor(
 ) -> tuple[Callable[[], Executor], int]:
     """What makes the executor, and how many workers it has."""
     from diagnose.batch.run import dask, local
-    from diagnose.process import cores
+    from diagnose.runtime.command import cores
 
     if where is Where.dask:
         return stack.enter_context(dask(scheduler))

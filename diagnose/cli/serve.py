@@ -98,9 +98,9 @@ def serve(
     """Serve a page to paste logs into, and an HTTP API."""
     with extra("serve"):
         from diagnose.serve import run
-        from diagnose.serve.fetch import prefix
-        from diagnose.serve.settings import Settings
-    from diagnose.process import cores
+        from diagnose.serve.model import Settings
+        from diagnose.serve.spool import prefix
+    from diagnose.runtime.command import cores
 
     settings = Settings(
         data=data or _data_folder(),

@@ -11,7 +11,7 @@ from diagnose.cli.job import EXIT_FAILURE_FOUND, STDIN
 from diagnose.cli.options import ExitCode, Patterns
 from diagnose.cli.output import note, write
 from diagnose.errors import InputError
-from diagnose.process import INTERRUPTED
+from diagnose.runtime.command import INTERRUPTED
 
 Heartbeats = Annotated[
     float,

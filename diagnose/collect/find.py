@@ -1,5 +1,8 @@
 """Finds the processes of a job on this node: its ranks by their environment, and their kin.
 
+One look at each process shows its command, its environment, its rank; of those that may not be
+looked at it is said whose they are, and which command may.
+
 What a process put into its environment later cannot be seen from outside. Where no process says
 its rank, those that have a library for collectives in memory are taken, without a rank.
 """
@@ -7,25 +10,160 @@ its rank, those that have a library for collectives in memory are taken, without
 from __future__ import annotations
 
 import os
+import pwd
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any, NamedTuple
 
-from diagnose.collect import owners, proc
-from diagnose.collect.children import TimedOut, bounded
-from diagnose.collect.model import Process, Role
-from diagnose.collect.seen import (
-    JOBS,
-    LOOK_S,
-    Identity,
-    Seen,
-    is_launcher,
-    is_python,
-    look_at_all,
-)
+from diagnose.collect import proc
+from diagnose.collect.bundle import Process, Role
+from diagnose.runtime.children import TimedOut, bounded
+from diagnose.text.ranks import counted, plural
 
+# How launchers tell a process its rank, and the number of ranks, in the job and on its node.
+# Torch's own come first: a task of Slurm or MPI may be a launcher with ranks below it.
+IDENTITY = (
+    ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("PMIX_RANK", "PMIX_LOCAL_RANK", "PMIX_SIZE", "PMIX_LOCAL_SIZE"),
+    ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE", "MPI_LOCALNRANKS"),
+    ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"),
+)  # fmt: skip
+JOBS = (
+    "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "PBS_JOBID", "LSB_JOBID", "RAY_JOB_ID", "PMIX_NAMESPACE",
+    "OMPI_MCA_ess_base_jobid", "MASTER_ADDR", "MASTER_PORT",
+)  # fmt: skip
+_LAUNCHERS = frozenset(
+    {"srun", "slurmstepd", "slurmd", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun",
+     "orted", "prted", "hydra_pmi_proxy", "torchrun", "accelerate", "deepspeed", "raylet",
+     "horovodrun", "hydra_bstrap_proxy", "colossalai", "composer", "fabric", "lightning"}
+)  # fmt: skip
+_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch",
+            "deepspeed.launcher", "torch.distributed.elastic")  # fmt: skip
+LOOK_S = 2.0  # that one look at a process may take
+
+
+class Identity(NamedTuple):
+    """Which rank a process is, by its environment."""
+
+    rank: int
+    local_rank: int | None
+    world: int | None
+    local_world: int | None
+
+
+@dataclass(slots=True)
+class Seen:
+    """What one look at a process shows."""
+
+    pid: int
+    parent: int
+    name: str
+    started: int
+    words: list[str] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)
+    identity: Identity | None = None
+    job: tuple[str, ...] = ()
+
+    @property
+    def who(self) -> tuple[int, int | None] | None:
+        """What of its identity tells it from other ranks."""
+        return self.identity and (self.identity.rank, self.identity.local_rank)
+
+
+def look_at_all(problems: list[str]) -> tuple[dict[int, Seen], list[int]]:
+    """Every process, and those that may not be looked at; one that is stuck costs a moment."""
+    seen: dict[int, Seen] = {}
+    for pid in proc.pids():
+        stat = proc.stat(pid)
+        if stat is not None:
+            seen[pid] = Seen(pid, stat.parent, stat.name, stat.started)
+    rest, closed = list(seen), []
+    while rest:
+        looked, stuck = _halves(rest)
+        for pid, (words, environment) in looked.items():
+            seen[pid].words = words
+            if environment is None:
+                closed.append(pid)
+            else:
+                seen[pid].environment = environment
+                seen[pid].identity = _identity(environment)
+                seen[pid].job = tuple(environment.get(name, "") for name in JOBS)
+        if stuck is None:
+            break
+        problems.append(f"process {stuck} is stuck: /proc/{stuck}/environ gives no answer")
+        rest = rest[rest.index(stuck) + 1 :]
+    return seen, closed
+
+
+def _halves(pids: list[int]) -> tuple[dict[int, Any], int | None]:
+    """Command lines and environments; and the process at which there was no answer, if any."""
+    with suppress(TimedOut):
+        found = bounded(partial(_read, pids), LOOK_S + 0.005 * len(pids))
+        return {int(pid): tuple(value) for pid, value in found.items()}, None
+    if len(pids) == 1:
+        return {}, pids[0]
+    middle = len(pids) // 2
+    first, stuck = _halves(pids[:middle])
+    if stuck is not None:
+        return first, stuck
+    second, stuck = _halves(pids[middle:])
+    return first | second, stuck
+
+
+def _read(pids: list[int]) -> dict[int, tuple[list[str], dict[str, str] | None]]:
+    found: dict[int, tuple[list[str], dict[str, str] | None]] = {}
+    for pid in pids:
+        try:
+            words = proc.command(pid)
+        except OSError:
+            continue
+        try:
+            found[pid] = (words, proc.environment(pid))
+        except PermissionError:
+            found[pid] = (words, None) if words else ([], {})
+        except OSError:
+            continue
+    return found
+
+
+def _identity(environment: Mapping[str, str]) -> Identity | None:
+    for rank, *others in IDENTITY:
+        number = _number(environment.get(rank))
+        if number is not None:
+            return Identity(number, *(_number(environment.get(name)) for name in others))
+    return None
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdecimal() and len(text) < 9 else None
+
+
+def is_python(one: Seen) -> bool:
+    """Whether a process is an interpreter of Python, by its name or its command."""
+    words = [_base(word) for word in one.words[:1]]
+    return any(word.startswith(("python", "pt_main")) for word in [one.name, *words])
+
+
+def _base(word: str) -> str:
+    return word.rpartition("/")[2]
+
+
+def is_launcher(one: Seen) -> bool:
+    """Whether a process only starts and watches ranks."""
+    words = [_base(word) for word in one.words[:3]]
+    return bool(_LAUNCHERS & {one.name, *words}) or any(
+        word.startswith(_MODULES) for word in one.words[1:4]
+    )
+
+
+_SHOWN = 4
+# As a shell finds it: sudo has a PATH of its own.
+_COMMAND = 'sudo "$(command -v diagnose)" collect'
 _LOADER = ("pt_data_worker", "multiprocessing.spawn", "multiprocessing.forkserver")
 _LIBRARIES = (b"libtorch_cpu", b"libnccl", b"librccl", b"libjax", b"xla_extension", b"libhccl")
 _MAX_PROCESSES = 512
@@ -71,9 +209,11 @@ def find(pids: Iterable[int] = (), job: str | None = None) -> Found:
         for one in found.processes:
             one.local_world = None  # some of its neighbours were not asked for
     if refused := [pid for pid in asked if pid in closed]:
-        found.problems += owners.refused(refused)
+        found.problems += [
+            f"process {pid} is of {owner(pid)}: {_COMMAND} --pid {pid}" for pid in refused
+        ]
     if not found.processes and not asked:
-        found.problems += [_nothing(job, seen), *owners.jobs(closed, seen)]
+        found.problems += [_nothing(job, seen), *_closed_jobs(closed, seen)]
     return found
 
 
@@ -235,3 +375,42 @@ def _forked(one: Seen, seen: Mapping[int, Seen]) -> bool:
 def _process(one: Seen, role: Role, rank: int | None = None) -> Process:
     command = " ".join(one.words) or f"[{one.name}]"
     return Process(one.pid, role, rank, parent=one.parent, command=command)
+
+
+def _closed_jobs(closed: Sequence[int], seen: Mapping[int, Seen]) -> list[str]:
+    """A line for each user with processes that look like ranks, else how many there are at all.
+
+    Ranks are Python below a launcher, or several with one command.
+    """
+    alike = Counter((seen[pid].parent, *seen[pid].words) for pid in closed)
+    found: dict[str, list[int]] = defaultdict(list)
+    for pid in closed:
+        one, over = seen[pid], seen.get(seen[pid].parent)
+        together = alike[(one.parent, *one.words)] > 1 or (over is not None and is_launcher(over))
+        if together and is_python(one) and not is_launcher(one):
+            found[owner(pid)].append(pid)
+    if closed and not found:
+        return [f"processes of other users that may not be looked at: {len(closed)}"]
+    return [
+        f"{counted(len(pids), 'Python process', 'Python processes')} of {whose} "
+        f"{plural(len(pids), 'looks', 'look')} like a job "
+        f"(pid {', '.join(map(str, pids[:_SHOWN]))}{', …' * (len(pids) > _SHOWN)}): {_COMMAND}"
+        for whose, pids in found.items()
+    ]
+
+
+def owner(pid: int) -> str:
+    """`user alice`, as well as this machine knows it."""
+    number = uid(pid)
+    with suppress(KeyError):
+        return f"user {pwd.getpwuid(number).pw_name}" if number is not None else "another user"
+    return f"user {number}"
+
+
+def uid(pid: int) -> int | None:
+    """The user that a process runs as; None if it has ended."""
+    with suppress(OSError, ValueError, LookupError):
+        return int(proc.keyed(proc.PROC / str(pid) / "status")["Uid"].split()[0])
+    with suppress(OSError):
+        return os.stat(proc.PROC / str(pid)).st_uid  # noqa: PTH116
+    return None

@@ -1,20 +1,26 @@
-"""The node of a job: limits, pressure, file systems, devices, clock. Everything is only read."""
+"""The node of a job: limits, pressure, file systems, devices, clock. Everything is only read.
+
+And what the kernel said since the job began: Xid, killed for memory, hung tasks, file systems. From
+/dev/kmsg, which never blocks here and takes nothing away from other readers; where that is not
+allowed, from `dmesg` or the journal. Format: Documentation/ABI/testing/dev-kmsg of Linux.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from diagnose.collect import proc, syscalls
-from diagnose.collect.children import Answer, TimedOut, Unavailable, each, found, output
-from diagnose.collect.model import Process
-from diagnose.collect.sink import Sink
+from diagnose.collect import proc
+from diagnose.collect.bundle import Process, Sink
+from diagnose.runtime.children import Answer, TimedOut, Unavailable, each, found, output
 
 _CGROUP = Path("/sys/fs/cgroup")
 _LIMITS = (
@@ -98,10 +104,10 @@ def filesystems(sink: Sink, processes: list[Process]) -> str | None:
 
     Each is asked in a child process of its own, which is given up if it does not answer.
     """
-    mounted: dict[tuple[str, str], tuple[syscalls.Mount, int]] = {}
+    mounted: dict[tuple[str, str], tuple[proc.Mount, int]] = {}
     for one in processes or [Process(os.getpid(), "rank")]:
         with suppress(OSError):
-            for mount in syscalls.mounts(one.pid):
+            for mount in proc.mounts(one.pid):
                 mounted.setdefault((mount.point, mount.source), (mount, one.pid))
     wanted = [(m, pid) for m, pid in mounted.values() if m.type not in _NO_FILES][:_MAX_MOUNTS]
     asked: list[tuple[str, Callable[[], Any]]] = [
@@ -114,7 +120,7 @@ def filesystems(sink: Sink, processes: list[Process]) -> str | None:
     return f"no answer in {_STAT_S:.0f} s: {', '.join(silent)}" if silent else None
 
 
-def _space(mount: syscalls.Mount, pid: int) -> dict[str, int]:
+def _space(mount: proc.Mount, pid: int) -> dict[str, int]:
     try:
         stat = os.statvfs(f"{proc.PROC}/{pid}/root{mount.point}")
     except PermissionError:
@@ -125,7 +131,7 @@ def _space(mount: syscalls.Mount, pid: int) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _entry(mount: syscalls.Mount, answer: Answer) -> dict[str, Any]:
+def _entry(mount: proc.Mount, answer: Answer) -> dict[str, Any]:
     about = {"point": mount.point, "type": mount.type, "source": mount.source}
     try:
         return {**about, "answers": True, **answer.result()}
@@ -290,3 +296,68 @@ def _end(text: str) -> str:
     else:
         host = "[" + ":".join(data[at : at + 2].hex() for at in range(0, 16, 2)) + "]"
     return f"{host}:{int(port, 16)}"
+
+
+_RECORD = re.compile(r"(\d+),(\d+),(\d+),[^;]*;(.*)", re.S)
+_MAX = 8 << 20
+_BEFORE_S = 60.0  # the machine's trouble may begin before the job
+
+
+def messages(sink: Sink, host: str, began: float, seconds: float) -> str | None:
+    """`kernel.log`: what the kernel said since `began` (seconds since 1970).
+
+    Raises Unavailable where nobody may read it.
+    """
+    since = began - _BEFORE_S
+    try:
+        text = _kmsg(host, since)
+    except OSError:
+        text = _by_program(since, seconds)
+    sink.text("kernel.log", text or f"-- no kernel messages since {_stamp(since)} --")
+    return None
+
+
+def _kmsg(host: str, since: float) -> str:
+    boot = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)
+    lines: list[str] = []
+    size = 0
+    for record in _records():
+        match = _RECORD.match(record)
+        if match is None or int(match[1]) >> 3:  # of programs, not of the kernel
+            continue
+        at = boot + int(match[3]) / 1e6
+        if at >= since and size < _MAX:
+            lines.append(f"{_stamp(at)} {host} kernel: {match[4].partition(chr(10))[0]}")
+            size += len(lines[-1])
+    return "\n".join(lines)
+
+
+def _records() -> Iterator[str]:
+    fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        while True:
+            # A record overwritten meanwhile is skipped; the next read goes on behind it.
+            with suppress(BrokenPipeError):
+                yield os.read(fd, 8192).decode("utf-8", "replace")
+    except BlockingIOError:
+        return
+    finally:
+        os.close(fd)
+
+
+def _by_program(since: float, seconds: float) -> str:
+    when = datetime.fromtimestamp(since).strftime("%Y-%m-%d %H:%M:%S")
+    tries = [
+        ["dmesg", "--time-format", "iso", "--since", when],
+        ["journalctl", "-k", "-b", "--no-pager", "-o", "short-iso", "--since", when],
+    ]
+    for words in tries:
+        with suppress(OSError, TimedOut, Unavailable):
+            printed, _ = output([found(words[0]), *words[1:]], seconds / len(tries))
+            if "insufficient permissions" not in printed and "No journal files" not in printed:
+                return printed
+    raise Unavailable("kernel messages may not be read: root, or kernel.dmesg_restrict=0")
+
+
+def _stamp(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds")

@@ -1,41 +1,42 @@
-"""Everything of one node, below `nodes/HOST/` of a folder: the entry for launchers and users."""
+"""Everything of one node, below `nodes/HOST/` of a folder: the entry for launchers and users.
+
+It is made in so much time: what there is when it is over is kept. Only the standard library: it
+runs on the nodes.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import signal
 import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path, PurePosixPath
+from types import FrameType
+from typing import Any
 
 from diagnose import __version__
-from diagnose.collect import (
-    activity,
-    bundle,
-    kernel,
-    logs,
-    machine,
-    process,
-    ras,
-    recorder,
-    stacks,
-)  # fmt: skip
-from diagnose.collect.children import Answer, TimedOut, bounded, each
-from diagnose.collect.find import Found, find
-from diagnose.collect.model import Node, NodeOptions, Probe
-from diagnose.collect.seen import is_python
-from diagnose.collect.sink import Sink
+from diagnose.collect import bundle, machine, processes, recorder
+from diagnose.collect.bundle import Node, NodeOptions, Probe, Sink
+from diagnose.collect.find import Found, find, is_python
 from diagnose.redact.redactor import Redactor
+from diagnose.runtime.children import Answer, TimedOut, bounded, each
+from diagnose.runtime.command import handling
 from diagnose.text.ranks import counted
 
 _NO_NAME = re.compile(r"[^\w.-]")
 _AT_ONCE = 64  # probes that only read, and mostly wait
 _NATIVE_S = 6.0  # in which ranks may be paused for native stacks, one after another
 _SLACK_S = 6.0  # of the activity probe, beyond the time between its samples
+
+_MAX_DOCUMENT = 16 << 20
+_MAX_DEPTH = 20
 
 Task = tuple[str, Callable[[], object]]
 
@@ -48,7 +49,8 @@ def collect_node(folder: Path, options: NodeOptions | None = None) -> Node:
     `node.json` can be written.
     """
     options = options or NodeOptions()
-    node = Node(_host(options), __version__, started=now())
+    name = _NO_NAME.sub("_", options.host or socket.gethostname()).strip(".")
+    node = Node(name or "node", __version__, started=now())
     place = folder / node.folder
     bundle.reserve(place / "node.json")
     found = find(options.pids, options.job)
@@ -79,11 +81,6 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _host(options: NodeOptions) -> str:
-    name = options.host or socket.gethostname()
-    return _NO_NAME.sub("_", name).strip(".") or "node"
-
-
 def _redactor(found: Found) -> Redactor:
     """It knows the secrets in the environments of the job, wherever they stand."""
     redactor = Redactor(people=False, numbers=False)
@@ -99,13 +96,12 @@ def _redactor(found: Found) -> Redactor:
 
 def _answers(host: str, found: Found, sink: Sink, options: NodeOptions) -> Iterator[Answer]:
     """All probes; those that only read go on beside the samples, pauses come after them."""
-    samples = ("activity", _task(activity.observe, sink, found.processes, options.apart_s))
+    samples = ("activity", _task(processes.observe, sink, found.processes, options.apart_s))
     yield from each(
         [
             samples,
             *_of_machine(host, found, sink, options),
             *_of_processes(found, sink, options),
-            *_of_outputs(found, sink),
         ],
         max(options.probe_s, options.apart_s + _SLACK_S),
         _AT_ONCE,
@@ -115,7 +111,7 @@ def _answers(host: str, found: Found, sink: Sink, options: NodeOptions) -> Itera
         (
             (
                 f"{one.folder}/stack-2",
-                _task(stacks.full, sink.below(one.folder), one, options.pause_s, until),
+                _task(processes.full, sink.below(one.folder), one, options.pause_s, until),
             )
             for one in found.processes
             if one.role == "rank"
@@ -123,9 +119,9 @@ def _answers(host: str, found: Found, sink: Sink, options: NodeOptions) -> Itera
         options.probe_s,
     )
     # Last, for what is behind in two reports is no difference in passing.
-    if ras.answered(sink):
-        second = _task(ras.second_report, sink, _environments(found), options.probe_s)
-        yield from each([("ncclras-2", second)], ras.APART_S + options.probe_s)
+    if recorder.answered(sink):
+        second = _task(recorder.second_report, sink, _environments(found), options.probe_s)
+        yield from each([("ncclras-2", second)], recorder.APART_S + options.probe_s)
 
 
 def _environments(found: Found) -> list[Mapping[str, str]]:
@@ -134,22 +130,22 @@ def _environments(found: Found) -> list[Mapping[str, str]]:
 
 def _of_machine(host: str, found: Found, sink: Sink, options: NodeOptions) -> Iterator[Task]:
     everyone, seconds = found.processes, options.probe_s
-    yield "kernel", _task(kernel.messages, sink, host, _began(found), seconds)
+    yield "kernel", _task(machine.messages, sink, host, _began(found), seconds)
     yield "pressure", _task(machine.pressure, sink)
     yield "cgroup", _task(machine.cgroups, sink, everyone)
     yield "filesystems", _task(machine.filesystems, sink, everyone)
     yield "gpus", _task(machine.gpus, sink, seconds)
     yield "rdma", _task(machine.rdma, sink)
     yield "sockets", _task(machine.sockets, sink, everyone)
-    yield "ncclras", _task(ras.ask, sink, _environments(found), seconds)
+    yield "ncclras", _task(recorder.ask, sink, _environments(found), seconds)
 
 
 def _of_processes(found: Found, sink: Sink, options: NodeOptions) -> Iterator[Task]:
     for one in found.processes:
         place, seen = sink.below(one.folder), found.seen[one.pid]
-        yield f"{one.folder}/process", _task(process.identify, place, one, found)
+        yield f"{one.folder}/process", _task(processes.identify, place, one, found)
         if is_python(seen) or one.role == "rank":
-            yield f"{one.folder}/stack-1", _task(stacks.quick, place, one)
+            yield f"{one.folder}/stack-1", _task(processes.quick, place, one)
         if one.role == "rank":
             dumps = sink.below("flight_recorder")
             half = options.probe_s / 2
@@ -157,12 +153,9 @@ def _of_processes(found: Found, sink: Sink, options: NodeOptions) -> Iterator[Ta
                 f"{one.folder}/flight_recorder",
                 _task(recorder.collect, dumps, one, seen, options.dump, half),
             )
-
-
-def _of_outputs(found: Found, sink: Sink) -> Iterator[Task]:
-    for one in logs.outputs(found.processes):
-        name = one.name.removesuffix(".log")
-        yield f"{one.folder}/{name}".lstrip("/"), _task(logs.tail, sink.below(one.folder), one)
+    for output in processes.outputs(found.processes):
+        name = f"{output.folder}/{output.name.removesuffix('.log')}".lstrip("/")
+        yield name, _task(processes.tail, sink.below(output.folder), output)
 
 
 def _began(found: Found) -> float:
@@ -217,3 +210,80 @@ def lacking(probes: Iterable[Probe]) -> list[str]:
 
 def _most(probes: Sequence[Probe]) -> str:
     return Counter(probe.problem for probe in probes).most_common(1)[0][0]
+
+
+class Over(BaseException):
+    """It is to end now; the message says why. `by_user` where a signal asked for that."""
+
+    def __init__(self, why: str, *, by_user: bool) -> None:
+        super().__init__(why)
+        self.by_user = by_user
+
+
+def collect_within(
+    folder: Path, options: NodeOptions, seconds: float
+) -> tuple[list[dict[str, Any]], Over | None]:
+    """The documents of the nodes below `folder`, and why it ended early if it did.
+
+    Raises OSError where nothing can be written.
+    """
+    started = now()
+    try:
+        with _ending(seconds):
+            return [collect_node(folder, options).to_dict()], None
+    except Over as over:
+        return [_rescued(path, started, str(over)) for path in documents(folder)], over
+
+
+def documents(folder: Path) -> list[Path]:
+    """Every `nodes/HOST/node.json` below a folder."""
+    return sorted(folder.glob("nodes/*/node.json"))
+
+
+def read_document(path: Path) -> dict[str, Any] | None:
+    """What a `node.json` says; None where it says nothing (yet). Raises OSError."""
+    with suppress(ValueError, RecursionError), path.open("rb") as stream:
+        found = json.loads(stream.read(_MAX_DOCUMENT))
+        if isinstance(found, dict) and _is_shallow(found):
+            return found
+    return None
+
+
+def _is_shallow(document: object) -> bool:
+    """Whether a document is no deeper than those of ours: who copies or writes one goes down it."""
+    level = [document]
+    for _ in range(_MAX_DEPTH):
+        inner: list[object] = []
+        for one in level:
+            inner += one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+        level = inner
+    return not level
+
+
+def _rescued(path: Path, started: str, why: str) -> dict[str, Any]:
+    """The document of a node whose probes did not come to an end."""
+    found = read_document(path) or Node(path.parent.name, __version__, started).to_dict()
+    if not found["ended"]:
+        found["problems"].append(f"ended early: {why}")
+        found["ended"] = now()
+        bundle.overwrite(path, found)
+    return found
+
+
+@contextmanager
+def _ending(seconds: float) -> Iterator[None]:
+    """Raise Over in the main thread after so many seconds, or by what asks a process to end."""
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGALRM:
+            raise Over(f"no end in {seconds:g} s", by_user=False)
+        raise Over("interrupted", by_user=True)
+
+    with handling(end, signal.SIGALRM) as handled:
+        if handled:
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+        try:
+            yield
+        finally:
+            if handled:
+                signal.setitimer(signal.ITIMER_REAL, 0)

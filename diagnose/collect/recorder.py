@@ -1,4 +1,4 @@
-"""Flight Recorder dumps of torch: copied, and asked for where torch listens.
+"""What torch and NCCL have recorded: Flight Recorder dumps, copied and asked for, and RAS reports.
 
 A process group of NCCL that was given TORCH_NCCL_DEBUG_INFO_PIPE_FILE opens a named pipe
 (`PREFIX<rank>.pipe`) and writes a dump when anything comes in; to `PREFIX<rank>` of
@@ -6,6 +6,10 @@ TORCH_FR_DUMP_TEMP_FILE or TORCH_NCCL_DEBUG_INFO_TEMP_FILE, else below /tmp or t
 user (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp, FlightRecorder.cpp). A rank with a server of
 its own at the local socket TORCH_WORKER_SERVER_SOCKET (torch/distributed/elastic/control_plane.py)
 gives a dump as JSON, of gloo as well.
+
+NCCL's RAS service says how far each rank of each communicator got, as `ncclras` shows: lines over
+TCP (nccl: src/ras/client.cc, client_support.cc): both sides name their protocol, then `TIMEOUT n`,
+`SET FORMAT json` (2.29 on) and `VERBOSE STATUS`; the report ends with the connection.
 """
 
 from __future__ import annotations
@@ -24,11 +28,16 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 from diagnose.collect import proc
-from diagnose.collect.children import Unavailable
-from diagnose.collect.model import Process
-from diagnose.collect.seen import Seen
-from diagnose.collect.sink import Sink
+from diagnose.collect.bundle import Process, Sink
+from diagnose.collect.find import Seen
+from diagnose.runtime.children import Unavailable
 
+PORT = 28028
+_PROTOCOL = 2
+_LEG_S = 3  # for which NCCL waits for the other nodes
+_MAX_REPORT = 32 << 20
+_NAME = "ncclras"
+APART_S = 5.5  # what is behind after so long did not fall behind in passing
 _PREFIXES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 _PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 _SERVER = "TORCH_WORKER_SERVER_SOCKET"
@@ -54,7 +63,8 @@ def collect(sink: Sink, process: Process, seen: Seen, dump: bool, seconds: float
     asked = dump and _ask(root, seen.environment, process.rank)
     if asked:
         _await(root, places, seconds)
-    began = _boot_time() + seen.started / _TICKS
+    boot = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    began = boot + seen.started / _TICKS
     stale = 0
     for place in places:
         try:
@@ -184,5 +194,73 @@ def _await(root: str, places: list[str], seconds: float) -> None:
         time.sleep(0.05)
 
 
-def _boot_time() -> float:
-    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+def answered(sink: Sink) -> bool:
+    """Whether there is a first report."""
+    return _first(sink) is not None
+
+
+def second_report(sink: Sink, environments: list[Mapping[str, str]], seconds: float) -> str | None:
+    """A second report, long enough after the first. Raises Unavailable, OSError."""
+    first = _first(sink)
+    since = first.stat().st_mtime if first else 0.0
+    time.sleep(max(0.0, min(APART_S, since + APART_S - time.time())))
+    return ask(sink, environments, seconds, f"{_NAME}-2")
+
+
+def _first(sink: Sink) -> Path | None:
+    return next(sink.folder.glob(f"{_NAME}.*"), None)
+
+
+def ask(
+    sink: Sink, environments: list[Mapping[str, str]], seconds: float, name: str = _NAME
+) -> str | None:
+    """`ncclras.json`, or `ncclras.txt` of older versions. Raises Unavailable, OSError."""
+    addresses = {one.get("NCCL_RAS_ADDR", "") for one in environments}
+    refused = ""
+    for address in sorted(addresses) or [""]:
+        host, port = place(address)
+        for form in ("json", "text"):
+            try:
+                report = _report(host, port, form, seconds)
+            except ConnectionRefusedError:
+                refused = f"nobody listens at {host}:{port}"
+                break
+            if report:
+                sink.text(f"{name}.{'json' if form == 'json' else 'txt'}", report)
+                return None
+    raise Unavailable(refused or "no report")
+
+
+def place(address: str) -> tuple[str, int]:
+    """Host and port of NCCL_RAS_ADDR: `host:port`, `[::1]:port`; where empty, NCCL's own."""
+    host, _, port = address.strip().rpartition(":")
+    if not host or not port.isdecimal():
+        return "localhost", PORT
+    return host.strip("[]"), int(port)
+
+
+def _report(host: str, port: int, form: str, seconds: float) -> str:
+    """The report in one form, "" where NCCL does not know it. Raises OSError."""
+    with socket.create_connection((host, port), timeout=1.0) as connection:
+        connection.settimeout(seconds)
+        stream = connection.makefile("rwb", buffering=0)
+
+        def say(line: str) -> str:
+            stream.write(f"{line}\n".encode())
+            answer = stream.readline(1024)
+            return (answer or b"").decode("ascii", "replace").strip()
+
+        with suppress(BrokenPipeError, ConnectionResetError):
+            if not say(f"CLIENT PROTOCOL {_PROTOCOL}").upper().startswith("SERVER PROTOCOL"):
+                raise Unavailable(f"what listens at {host}:{port} is not NCCL")
+            if say(f"TIMEOUT {_LEG_S}").upper() != "OK":
+                return ""
+            if form == "json" and say("SET FORMAT json").upper() != "OK":
+                return ""
+            stream.write(b"VERBOSE STATUS\n")
+            parts, left = [], _MAX_REPORT
+            while left > 0 and (part := connection.recv(1 << 16)):
+                parts.append(part)
+                left -= len(part)
+            return b"".join(parts).decode("utf-8", "replace")
+    return ""

@@ -3,12 +3,12 @@
     jobs = fleet.read(Path("results"))      # Jobs, by column
     found = fleet.summarise(jobs)           # Fleet: plain data for every report
 
-It reads what `diagnose scan` wrote and looks at no log.
+It reads what `diagnose scan` wrote; only `reports`, which makes post-mortems, looks at logs.
 """
 
 from __future__ import annotations
 
-from diagnose.fleet.read import read
+from diagnose.fleet.jobs import read
 from diagnose.fleet.summary import Fleet, summarise
 
 __all__ = ["Fleet", "read", "summarise"]

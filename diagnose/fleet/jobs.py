@@ -1,4 +1,4 @@
-"""The jobs of a fleet by column, made ready for the questions asked here.
+"""The jobs of a fleet by column, read from the results of a scan and made ready for questions.
 
 | column | meaning |
 |---|---|
@@ -18,14 +18,29 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnose.batch.names import shown
+from diagnose.batch.results import described, diagnoses, folder_of, tables
 from diagnose.diagnosis import WELL
-from diagnose.fleet.columns import UNKNOWN, Coded, Lists, Part, coded, pair_keys, pairs
+from diagnose.errors import InputError
+from diagnose.fleet.columns import (
+    COLUMNS,
+    UNKNOWN,
+    Coded,
+    Lists,
+    Part,
+    coded,
+    pair_keys,
+    pairs,
+    part,
+    unexplained,
+)
 
 TROUBLED = ("hung", "failed", "unknown")
 MAX_RANKS_A_HOST = 16  # with more of them the list of hosts is not whole
@@ -280,3 +295,37 @@ def _incidents(
         firsts = rows[order[begins]]  # the sort is stable
         found[rows[order]] = firsts[np.cumsum(begins) - 1]
     return found
+
+
+def read(results: Path) -> Jobs:
+    """The jobs of a results folder, or of the file in it.
+
+    Raises InputError with what to do when it is absent, damaged or holds no jobs.
+    """
+    folder = folder_of(results)
+    # So many rows at a time are made small, so that no more than these are there in full.
+    found = [part(table) for table in tables(folder, COLUMNS)]
+    pa.default_memory_pool().release_unused()
+    if not found:
+        raise InputError(f"{folder} holds no jobs yet: {_why_none(folder)}")
+    sources = unexplained(found)
+    endings = {one["source"]: _ending(one) for one in diagnoses(folder, sources)}
+    return joined(found, endings)
+
+
+def _why_none(results: Path) -> str:
+    """Why a scan has left no job."""
+    if described(results).get("complete"):
+        return "`diagnose scan` found nothing to diagnose"
+    return "the first jobs of `diagnose scan` are not done, or it was stopped; --resume continues"
+
+
+def _ending(one: Any) -> str:
+    """What a stored diagnosis quotes first."""
+    try:
+        diagnosis = one["diagnosis"]
+        quoted = [item["text"] for item in diagnosis["evidence"]]
+        text = quoted[0] if quoted else diagnosis["root_cause"]["summary"]
+    except (KeyError, TypeError, IndexError):
+        return ""
+    return shown(text) if isinstance(text, str) else ""

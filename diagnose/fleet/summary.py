@@ -16,8 +16,7 @@ from diagnose.fleet.causes import CAUSE, WEEK, Group, count, hours, weeks
 from diagnose.fleet.columns import moment, span, total
 from diagnose.fleet.jobs import Jobs
 from diagnose.fleet.nodes import Nodes, nodes
-from diagnose.fleet.recurring import Recurring, recurring
-from diagnose.fleet.unknowns import Gap, unknowns, unreadable
+from diagnose.fleet.recurring import Gap, Recurring, recurring, unknowns, unreadable
 
 SCHEMA = "diagnose-fleet/1"
 MAX_WORST = 20

@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -92,7 +93,8 @@ class LocalPlace:
                 if entry.is_dir():
                     folders.append(entry.path)
                 elif entry.is_file():
-                    files.append(_local(entry.path, entry.stat()))
+                    with suppress(FileNotFoundError):  # gone: the others are there
+                        files.append(_local(entry.path, entry.stat()))
         return sorted(files, key=lambda file: file.path), sorted(folders)
 
     def matches(self, pattern: str) -> list[str]:

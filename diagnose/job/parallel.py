@@ -19,7 +19,7 @@ from diagnose.match.calls import Noted
 from diagnose.match.compile import Matcher, compile_matcher
 from diagnose.match.gather import Gathered, gather, join, portable
 from diagnose.match.scanner import SourceScan, finish, scan_source
-from diagnose.process import cores
+from diagnose.runtime.command import cores
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

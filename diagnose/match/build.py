@@ -17,7 +17,7 @@ from diagnose.catalog.load import default_dir, read_shipped
 from diagnose.catalog.schema import Catalog
 from diagnose.errors import CatalogError
 from diagnose.match.digits import doubts
-from diagnose.match.rows import DATABASES, LITERAL, WATCHED, Row, name_of, rows_of
+from diagnose.match.rows import DATABASES, LITERAL, Row, name_of, rows_of
 from diagnose.search import Automaton, compile_database
 
 Databases = dict[str, Automaton | None]
@@ -40,7 +40,7 @@ def build(folder: Path) -> None:
     kept.write(folder, name_of(catalog.revision), _sections(catalog, compile_all(catalog)))
 
 
-def compile_all(catalog: Catalog, names: Iterable[str] = (*DATABASES, WATCHED)) -> Databases:
+def compile_all(catalog: Catalog, names: Iterable[str] = DATABASES) -> Databases:
     """Databases of a catalog, compiled anew."""
     found: Databases = {}
     for name in names:

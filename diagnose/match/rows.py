@@ -33,8 +33,6 @@ from diagnose.match.literals import BULK, openings, parts, required
 
 DATABASES = ("marks", "bulk", "rest", "words", "everywhere", "sampled-first", "sampled-all")
 LITERAL = ("marks", "words")
-WATCHED = "watched"  # what a watch looks for: a tenth of the work of all of the catalog
-_WATCHED_SIGNALS = frozenset({"exit", "exception", "teardown", "finished", "restart", "timeout"})
 
 _GROUP_NAME = expression(r"\(\?P<\w+>")
 _LOOK = expression(r"\(\?<?[!=](?:\\.|[^()\\])*\)")
@@ -59,13 +57,8 @@ def name_of(revision: str) -> str:
     return f"{revision}.matcher"
 
 
-def watched(signature: Signature) -> bool:
-    """Whether its lines tell a watch anything: of progress, of phases, of an end."""
-    return signature.role in ("phase", "progress") or signature.signal in _WATCHED_SIGNALS
-
-
 def rows_of(catalog: Catalog, name: str) -> list[Row]:
-    """What is in one of DATABASES, see `database_of`, or WATCHED.
+    """What is in one of DATABASES, see `database_of`.
 
     The marks announce `bulk` (with the codes of the vocabularies, numbered behind the patterns),
     `rest` and the words. Of the per-step patterns the first or all matches are found.
@@ -103,8 +96,6 @@ def database_of(pattern: Pattern) -> str:
 
 def _holds(name: str, pattern: Pattern, signature: Signature) -> bool:
     """Whether a database searches for a pattern."""
-    if name == WATCHED:
-        return watched(signature)
     if signature.per_step or name.startswith("sampled"):
         return signature.per_step and name.startswith("sampled")
     if name == "bulk":  # the largest one, which need not wait until all short literals are known

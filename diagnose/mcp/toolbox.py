@@ -25,9 +25,9 @@ from diagnose.mcp.root import Root
 from diagnose.mcp.timeline import timeline
 from diagnose.mcp.triage import triage
 from diagnose.mcp.waits import waits
-from diagnose.process import cores
 from diagnose.report.html.scrub import scrubber
 from diagnose.report.safe import masked_line
+from diagnose.runtime.command import cores
 
 JobName = Annotated[
     str,

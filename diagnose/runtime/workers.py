@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import struct
 import sys
 import threading
 import time
@@ -26,13 +27,13 @@ from functools import partial
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Literal, TypeVar
 
-from diagnose import process
 from diagnose.errors import InputError
-from diagnose.runtime.memory import Relief
-from diagnose.runtime.process import die_with_parent
+from diagnose.runtime.children import die_with_parent
+from diagnose.runtime.command import one_thread, reuse_memory
 
 T = TypeVar("T")
 KILLED = "a worker process was killed, probably for lack of memory; try fewer workers"
@@ -40,6 +41,7 @@ JOBS = 200  # of one worker, then another takes its place
 _MOST = 1 << 32  # bytes of an answer
 _TICK = 0.1  # seconds between two looks at whether a call is still wanted
 _END_SECONDS = 5.0
+_BLOCK = 1 << 20  # bytes that are read, or that Python asks for, at a time
 _NUMBER = 4  # bytes of a ticket
 _TICKETS = (4 << 10) // _NUMBER  # that a pipe holds even where its user has many (pipe(7))
 _ROOM = 1 << 20  # bytes of results that wait for being taken: what any user may have (pipe(7))
@@ -226,18 +228,25 @@ class Worker:
             deadline = time.monotonic() + seconds
             connection.send_bytes(pickle.dumps(call))
             relief = Relief((self._process and self._process.pid) or 0)
-            while True:
-                if connection.poll(_TICK):
-                    kind, value = loads(connection.recv_bytes(_MOST))
-                    if kind == "news":
-                        on_news(value)
-                        continue
-                    break
+            due = time.monotonic() + _TICK
+
+            def look() -> None:
+                nonlocal due
+                now = time.monotonic()
+                if now < due:
+                    return
+                due = now + _TICK
                 relief.look()
                 if stop():
                     raise Stopped
-                if time.monotonic() > deadline:
+                if now > deadline:
                     raise TooLongError(f"exceeded the limit of {seconds:g} s")
+
+            while True:
+                kind, value = loads(_message(connection, look))
+                if kind != "news":
+                    break
+                on_news(value)
         except (EOFError, OSError, ValueError, pickle.UnpicklingError) as error:
             self.kill()
             raise WorkerDiedError(KILLED) from error
@@ -291,6 +300,33 @@ class Worker:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _message(connection: Connection, look: Callable[[], None]) -> bytes:
+    """The next message of a worker; `look` is called all the time, and may raise.
+
+    Also between two parts of a message: a worker may stop, or be stopped, while it sends one.
+    Raises EOFError, OSError.
+    """
+
+    def take(size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            if connection.poll(_TICK):
+                part = os.read(connection.fileno(), min(size - len(data), _BLOCK))
+                if not part:
+                    raise EOFError
+                data += part
+            look()
+        return bytes(data)
+
+    # As `Connection.send_bytes` writes it: a size of four bytes or, behind -1, of eight.
+    (size,) = struct.unpack("!i", take(4))
+    if size < 0:
+        (size,) = struct.unpack("!Q", take(8))
+    if size > _MOST:
+        raise OSError("a worker sent too much")
+    return take(size)
 
 
 class Pool(Executor):
@@ -361,7 +397,7 @@ def _work(connection: Connection, prepare: Callable[[], None] | None) -> None:
     with suppress(AttributeError, OSError, TypeError):
         os.close(forkserver._forkserver._forkserver_alive_fd)  # type: ignore[attr-defined]
     end_with_parent()
-    process.reuse_memory()
+    reuse_memory()
     gc.enable()
     gc.collect()
     gc.freeze()  # what is imported stays as it is
@@ -384,7 +420,7 @@ def _work(connection: Connection, prepare: Callable[[], None] | None) -> None:
 
 def set_environment() -> None:
     """Say what processes that begin later are to know."""
-    process.one_thread()  # each worker is to use one core
+    one_thread()  # each worker is to use one core
     # Arrow is to reserve no memory ahead.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     # Where this process was killed, Python tidies up after it, with a warning nobody needs.
@@ -412,3 +448,85 @@ def end_with_parent() -> None:
 def _end_after(sentinel: int) -> None:
     wait([sentinel])
     os._exit(1)
+
+
+_EXTRA = 4 << 20  # bytes more for a process at its bound
+_RELIEFS = 4  # times that one job gets them
+_STUCK_SECONDS = 1.0
+
+
+@contextmanager
+def memory_bound(limit: int) -> Iterator[None]:
+    """Let this process hold `limit` bytes of memory and no more, on Linux; 0 is no bound.
+
+    What asks for more gets a MemoryError.
+    """
+    held = _held() if limit else None
+    if held is None:
+        yield
+        return
+    import resource  # noqa: PLC0415  not on every system
+
+    resident, reserved = held
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    # Far more is reserved than used: only what may come on top is known.
+    resource.setrlimit(resource.RLIMIT_DATA, (reserved + max(0, limit - resident), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+class Relief:
+    """Raises the bound of memory of a process that has been at it for seconds, on Linux.
+
+    Python 3.11 needs a number to hand a MemoryError to a `with` or a `finally`. Where there is no
+    room even for that it tries again, for ever and without a look at signals or other threads
+    (`exception_unwind` in its ceval.c). A little more room lets the error come through.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._since: float | None = None
+        self._left = _RELIEFS
+
+    def look(self) -> None:
+        """Look at the process; to be called a few times a second."""
+        bound = _bound_reached(self._pid) if self._left else None
+        now = time.monotonic()
+        if bound is None:
+            self._since = None
+        elif self._since is None:
+            self._since = now
+        elif now - self._since >= _STUCK_SECONDS:
+            self._since, self._left = None, self._left - 1
+            soft, hard = bound
+            import resource  # noqa: PLC0415  not on every system
+
+            with suppress(OSError, ValueError):  # it ended; there is no more to give
+                resource.prlimit(self._pid, resource.RLIMIT_DATA, (soft + _EXTRA, hard))
+
+
+def _bound_reached(pid: int) -> tuple[int, int] | None:
+    """The bounds of a process's data where it has no room left below the first; None else."""
+    held = _held(pid)
+    if held is None:
+        return None
+    import resource  # noqa: PLC0415  not on every system
+
+    try:
+        soft, hard = resource.prlimit(pid, resource.RLIMIT_DATA)
+    except OSError:
+        return None
+    full = soft != resource.RLIM_INFINITY and held[1] > soft - _BLOCK
+    return (soft, hard) if full else None
+
+
+def _held(pid: int | str = "self") -> tuple[int, int] | None:
+    """Bytes of memory a process uses, and of data it has reserved (proc(5), statm)."""
+    try:
+        fields = Path(f"/proc/{pid}/statm").read_text().split()
+    except OSError:
+        return None
+    page = os.sysconf("SC_PAGE_SIZE")
+    return int(fields[1]) * page, int(fields[5]) * page

@@ -10,8 +10,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from diagnose.checkpoint.model import JSON_KEYS, Checkpoint, Resume
 from diagnose.checkpoint.model import SCHEMA as CHECKPOINT
-from diagnose.collect.model import SCHEMA as BUNDLE
-from diagnose.collect.model import Manifest, Node
+from diagnose.collect.bundle import SCHEMA as BUNDLE
+from diagnose.collect.bundle import Manifest, Node
 from diagnose.diagnosis import LEFT_OUT, RENAMED, Diagnosis
 from diagnose.diagnosis import SCHEMA as DIAGNOSIS
 from diagnose.fleet.summary import SCHEMA as FLEET

@@ -19,8 +19,7 @@ from diagnose import __version__
 from diagnose.report.html.shell import asset
 from diagnose.serve.desk import FullError
 from diagnose.serve.intake import Served, accept
-from diagnose.serve.refused import Refused, busy
-from diagnose.serve.settings import MAX_STREAMS
+from diagnose.serve.model import MAX_STREAMS, Refused, busy
 from diagnose.serve.store import WAITING, Record
 
 ROOT = "/api/v1/diagnoses"

@@ -21,10 +21,19 @@ import zstandard
 from diagnose.errors import InputError
 from diagnose.runtime.workers import Stopped, TooLongError, Worker, WorkerDiedError
 from diagnose.serve import spool
-from diagnose.serve.metrics import Metrics
-from diagnose.serve.settings import TEXT_LIMIT, Settings
+from diagnose.serve.model import (
+    MASKED,
+    TEXT_LIMIT,
+    Done,
+    Failed,
+    Metrics,
+    Progress,
+    Settings,
+    Task,
+    do,
+    prepare,
+)
 from diagnose.serve.store import Record, Store
-from diagnose.serve.task import MASKED, Done, Failed, Progress, Task, do, prepare
 
 LATER = ("page", "markdown")  # outputs that can be made of the masked input of a paste
 _MAX_LATER = 64  # of these that wait
@@ -75,7 +84,7 @@ class Status:
 
 @dataclass(eq=False, slots=True)
 class _Job:
-    """A job that has no result yet."""
+    """A job that has no result yet; or an output of a finished one that somebody wants to see."""
 
     record: Record
     folder: Path
@@ -86,14 +95,10 @@ class _Job:
     cancelled: bool = False
     finished: asyncio.Event = field(default_factory=asyncio.Event)
 
-
-@dataclass(eq=False, slots=True)
-class _Later:
-    """An output of a finished job that somebody wants to see now."""
-
-    id: str
-    task: Task
-    answer: asyncio.Future[bytes | None]
+    @property
+    def of_output(self) -> bool:
+        """Whether it makes an output of a job that has its result."""
+        return self.task.kind == "masked"
 
 
 class Desk:
@@ -106,9 +111,8 @@ class Desk:
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Condition()
         self._waiting: deque[_Job] = deque()
-        self._later: deque[_Later] = deque()
-        self._asked: dict[tuple[str, str], asyncio.Future[bytes | None]] = {}
         self._jobs: dict[str, _Job] = {}
+        self._outputs: dict[tuple[str, str], _Job] = {}  # by the job's name and theirs
         self._large = 0  # that run
         self._most_large = max(1, settings.workers - 1)
         self._closing = self._hurry = False
@@ -149,8 +153,8 @@ class Desk:
         self._hurry = True
         for thread in self._threads:
             await asyncio.to_thread(thread.join)
-        for later in self._later:
-            later.answer.cancel()
+        for job in self._outputs.values():
+            job.finished.set()
 
     @property
     def closing(self) -> bool:
@@ -213,25 +217,23 @@ class Desk:
         data = self._store.output(record.id, name)
         if data is not None or record.state != "done" or name not in LATER:
             return data
-        asked = self._asked.get((record.id, name))
-        if asked is None:
+        job = self._outputs.get((record.id, name))
+        if job is None:
             kept = self._store.output(record.id, "input")
             if kept is None or record.kind != "text":
                 return None
-            if len(self._later) >= _MAX_LATER or self._closing:
+            if len(self._outputs) >= _MAX_LATER or self._closing:
                 raise FullError(2)
-            asked = self._loop.create_future()
-            self._asked[record.id, name] = asked
-            asked.add_done_callback(lambda _: self._asked.pop((record.id, name), None))
             folder = spool.folder_of(self._spool, f"masked-{record.id}-{name}")
             (folder / MASKED).write_bytes(
                 zstandard.ZstdDecompressor().decompress(kept, max_output_size=_MAX_INPUT)
             )
-            task = self._task(folder, "masked", record, (name,))
+            job = _Job(record, folder, True, self._task(folder, "masked", record, (name,)))
             with self._lock:
-                self._later.append(_Later(record.id, task, asked))
+                self._outputs[record.id, name] = job
                 self._lock.notify()
-        return await asyncio.shield(asked)
+        await job.finished.wait()
+        return self._store.output(record.id, name)
 
     def counts(self) -> tuple[int, int]:
         """How many jobs wait, and how many run."""
@@ -291,7 +293,10 @@ class Desk:
 
     def _forget(self, job: _Job) -> None:
         with self._lock:
-            self._jobs.pop(job.record.id, None)
+            if job.of_output:
+                self._outputs.pop((job.record.id, job.task.wanted[0]), None)
+            else:
+                self._jobs.pop(job.record.id, None)
         self._tell(job.finished)
 
     # --- in the thread of a worker --------------------------------------------------------------
@@ -300,8 +305,9 @@ class Desk:
         with suppress(OSError):  # the first job says so, too
             worker.start()
         while (job := self._next()) is not None:
-            if isinstance(job, _Later):
-                self._do_later(job, worker)
+            if job.of_output:
+                self._make_output(job, worker)
+                self._forget(job)
                 continue
             began = time.monotonic()
             try:
@@ -320,18 +326,18 @@ class Desk:
             self._forget(job)
         worker.close()
 
-    def _next(self) -> _Job | _Later | None:
+    def _next(self) -> _Job | None:
         """The next thing to do, when there is one; None when the server ends."""
         with self._lock:
             while not self._closing:
-                if self._later:
-                    return self._later.popleft()
-                for job in self._waiting:
-                    if job.small or self._large < self._most_large:
+                for job in (*self._outputs.values(), *self._waiting):
+                    if job.running or not (job.small or self._large < self._most_large):
+                        continue
+                    if not job.of_output:
                         self._waiting.remove(job)
-                        self._large += not job.small
-                        job.running = True
-                        return job
+                    self._large += not job.small
+                    job.running = True
+                    return job
                 self._lock.wait()
             return None
 
@@ -388,21 +394,12 @@ class Desk:
                 job.folder.rename(target / id_)
         spool.remove(job.folder)
 
-    def _do_later(self, later: _Later, worker: Worker) -> None:
-        data: bytes | None = None
+    def _make_output(self, job: _Job, worker: Worker) -> None:
         try:
-            result = self._run(worker, later.task, lambda _: None, lambda: self._hurry)
+            result = self._run(worker, job.task, lambda _: None, lambda: self._hurry)
             if isinstance(result, Done):
-                self._store.add_outputs(later.id, result.outputs)
-                data = result.outputs[later.task.wanted[0]]
+                self._store.add_outputs(job.record.id, result.outputs)
         except (Stopped, Exception) as error:
             self._metrics.problem(error)
         finally:
-            spool.remove(Path(later.task.folder))
-
-        def answer() -> None:
-            if not later.answer.done():
-                later.answer.set_result(data)
-
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(answer)
+            spool.remove(job.folder)

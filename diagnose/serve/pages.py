@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 import json
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
@@ -16,14 +18,13 @@ from starlette.routing import Route
 
 from diagnose import __version__
 from diagnose.report.html.shell import asset, template
-from diagnose.serve import body, metrics, security
+from diagnose.serve import security
 from diagnose.serve.api import output_of, record_of, served_of, text_headers
-from diagnose.serve.compare import compare
 from diagnose.serve.desk import Status
-from diagnose.serve.intake import accept
-from diagnose.serve.refused import Refused
-from diagnose.serve.settings import FIELD_LIMIT, MIB
+from diagnose.serve.intake import accept, whole
+from diagnose.serve.model import FIELD_LIMIT, METRICS_TYPE, MIB, Refused
 from diagnose.serve.store import WAITING, Record
+from diagnose.text.ranks import ranks_phrase
 
 _PACKAGE = "diagnose.serve"
 _WAIT = 3.0  # seconds that a page of a job waits for its result
@@ -33,6 +34,12 @@ _STATIC = {"style.css": "text/css", "serve.js": "text/javascript"}
 _HEADER = '<header class="top">'
 _ROOT = '<html lang="en"'
 _META = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
+
+
+_QUOTES = 3  # lines of evidence
+_NOTHING = "not known"
+
+Data = Mapping[str, Any]
 
 
 async def home(request: Request) -> Response:
@@ -185,7 +192,7 @@ async def measured(request: Request) -> Response:
         "results": results,
         "results_bytes": size,
     }
-    return PlainTextResponse(served.metrics.text(gauges), headers={"content-type": metrics.TYPE})
+    return PlainTextResponse(served.metrics.text(gauges), headers={"content-type": METRICS_TYPE})
 
 
 async def icon(_request: Request) -> Response:
@@ -268,7 +275,7 @@ async def _fields(request: Request) -> dict[str, str]:
     """The fields of a small form."""
     from urllib.parse import parse_qsl  # noqa: PLC0415
 
-    data = await body.whole(request, FIELD_LIMIT)
+    data = await whole(request, FIELD_LIMIT)
     try:
         return dict(parse_qsl(data.decode("ascii"), max_num_fields=20))
     except ValueError as error:
@@ -323,6 +330,84 @@ def _size(count: int) -> str:
             return f"{count:.0f} {unit}"
         count = round(count / 1024)
     return f"{count} GiB"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One thing that is compared: the lines of either side."""
+
+    label: str
+    left: list[str]
+    right: list[str]
+
+    @property
+    def differs(self) -> bool:
+        """Whether the sides say different things."""
+        return self.left != self.right
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Rows under one heading."""
+
+    heading: str
+    rows: list[Row]
+
+
+def compare(left: Data, right: Data) -> list[Section]:
+    """Two documents of schema `diagnose/2`; rows that neither has anything for are left out."""
+    sides = (_sides(left), _sides(right))
+    found = []
+    for heading in sides[0]:
+        one, other = sides[0][heading], sides[1][heading]
+        rows = [
+            Row(label, one.get(label) or [_NOTHING], other.get(label) or [_NOTHING])
+            for label in dict.fromkeys([*one, *other])
+            if one.get(label) or other.get(label)
+        ]
+        if rows:
+            found.append(Section(heading, rows))
+    return found
+
+
+def _sides(data: Data) -> dict[str, dict[str, list[str]]]:
+    root, culprits, job = data["root_cause"], data["culprits"], data["job"]
+    who = [ranks_phrase(culprits["ranks"])] if culprits["ranks"] else []
+    return {
+        "Verdict": {
+            "Verdict": _one(data["verdict"]),
+            "Cause": _one(root["class"]),
+            "What happened": _one(root["title"]),
+            "Confidence": _one(root["confidence"]),
+            "Culprits": [*who, *culprits["hosts"]],
+            "Phase": _one(data["phase"]),
+            "Collective": _collective(data["collective"]),
+            "Last step": _one((data["progress"] or {}).get("last_step")),
+            "Restart": _one(data["restart"]["advice"].replace("_", " ")),
+        },
+        "Job": {
+            "Ranks": _one(job["world_size"]),
+            "Hosts": [*job["hosts"]],
+            "Attempts": _one(job["attempts"]),
+            "Frameworks": [*job["frameworks"]],
+            **{f"Version of {name}": _one(value) for name, value in job["versions"].items()},
+        },
+        "Evidence": {"Lines": [item["text"] for item in data["evidence"][:_QUOTES]]},
+        "What to do": {"Steps": [step["do"] for step in data["remedies"]]},
+    }
+
+
+def _collective(value: Data | None) -> list[str]:
+    if value is None:
+        return []
+    call = [str(value[name]) for name in ("op", "group") if value[name] is not None]
+    number = [] if value["seq"] is None else [f"sequence number {value['seq']}"]
+    missing = [f"missing: {ranks_phrase(value['missing'])}"] if value["missing"] else []
+    return [", ".join([*call, *number, *missing])]
+
+
+def _one(value: object) -> list[str]:
+    return [] if value is None or value == "" else [str(value)]
 
 
 ROUTES = [

@@ -1,4 +1,4 @@
-"""One server: its data folder, its socket, its connections, and its end."""
+"""One server: its application, its data folder, its socket, its connections, and its end."""
 
 from __future__ import annotations
 
@@ -7,25 +7,109 @@ import ipaddress
 import os
 import secrets
 import socket
-from collections.abc import Callable
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import h11
 import uvicorn
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from diagnose.errors import InputError
-from diagnose.serve.app import application
-from diagnose.serve.desk import check
-from diagnose.serve.settings import (
+from diagnose.runtime.database import locked
+from diagnose.serve import api, pages
+from diagnose.serve.desk import Desk, check
+from diagnose.serve.intake import Served
+from diagnose.serve.model import (
     HEADER_BYTES,
     HEADER_SECONDS,
     MAX_CONNECTIONS,
     REPLY_IDLE_SECONDS,
+    Metrics,
+    Refused,
     Settings,
 )
-from diagnose.store import locked
+from diagnose.serve.security import Door
+from diagnose.serve.store import Store
+
+_BACKLOG = 512
+_ANSWER_SECONDS = 5  # that requests have to end when the server does
+STOP_SECONDS = 10.0  # that running jobs have to end when the server does
+_TIDY_SECONDS = 300.0
+NOT_READ = "The results of the server cannot be read or written: is its disk full, or damaged?"
+_DAY = 86400.0
+
+
+def application(settings: Settings, key: bytes) -> Starlette:
+    """The application of a data folder that nobody else uses."""
+    store = Store(settings.data / "diagnoses.sqlite")
+    # The desk needs the event loop, and is there as soon as requests are.
+    served = Served(settings, store, None, Metrics(), key)  # type: ignore[arg-type]
+
+    @asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        served.desk = Desk(settings, store, served.metrics)
+        served.desk.start()
+        tidying = asyncio.create_task(_tidy(served))
+        try:
+            yield
+        finally:
+            tidying.cancel()
+            await served.desk.stop(STOP_SECONDS)
+            store.close()
+
+    async def refused(request: Request, error: Exception) -> Response:
+        if isinstance(error, Refused):
+            served.metrics.count("refused_total", reason=error.code)
+        if request.url.path.startswith("/api/"):
+            return await api.refused(request, error)
+        return pages.refused(request, error)
+
+    async def gone(_request: Request, _error: Exception) -> Response:
+        return Response(status_code=400)  # nobody reads it
+
+    async def unusable(request: Request, error: Exception) -> Response:
+        served.metrics.problem(error)
+        return await refused(request, Refused(500, "store", NOT_READ))
+
+    handlers: dict[Any, Any] = {
+        sqlite3.Error: unusable,
+        Refused: refused,
+        HTTPException: refused,
+        ClientDisconnect: gone,
+    }
+    app = Starlette(
+        routes=[*api.ROUTES, *pages.ROUTES],
+        middleware=[Middleware(Door, served=served)],
+        exception_handlers=handlers,
+        lifespan=lifespan,
+    )
+    app.state.served = served
+    return app
+
+
+async def _tidy(served: Served) -> None:
+    """Delete what is too old or too much, now and then."""
+    while True:
+        with suppress(Exception):
+            await asyncio.to_thread(tidy, served, time.time())
+        await asyncio.sleep(_TIDY_SECONDS)
+
+
+def tidy(served: Served, now: float) -> None:
+    """Delete what is too old at `now`, or too much."""
+    settings = served.settings
+    oldest = now - settings.keep_days * _DAY if settings.keep_days else 0.0
+    for id_ in served.store.expired(oldest, settings.keep_bytes):
+        served.desk.delete(id_)
 
 
 class Deadlines(H11Protocol):
@@ -72,10 +156,6 @@ class Deadlines(H11Protocol):
         self._late = self.loop.call_later(HEADER_SECONDS, self.transport.abort)
 
 
-_BACKLOG = 512
-_STOP_SECONDS = 5  # that requests have to end when the server does
-
-
 def run(settings: Settings, announce: Callable[[str], None]) -> None:
     """Serve until a signal asks to end. `announce` gets the address. Raises InputError."""
     if settings.token is None and not is_loopback(settings.host):
@@ -106,7 +186,7 @@ def server_of(app: Starlette) -> uvicorn.Server:
         limit_concurrency=MAX_CONNECTIONS,
         h11_max_incomplete_event_size=HEADER_BYTES,
         timeout_keep_alive=30,
-        timeout_graceful_shutdown=_STOP_SECONDS,
+        timeout_graceful_shutdown=_ANSWER_SECONDS,
     )
     return uvicorn.Server(config)
 

@@ -2,25 +2,43 @@
 
 An upload lies in a folder of a name that means nothing to anybody, so what is told of a checkpoint
 names it by the path under which it was sent.
+
+Logs are read where they lie in an archive; a checkpoint's files are read at their ends, which a
+packed archive gives only as a whole: they are put into a folder while they are judged. Names become
+paths below the folder as those of uploads do.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from diagnose.checkpoint.model import Checkpoint, Inspection
 from diagnose.checkpoint.resume import resume
 from diagnose.errors import InputError
+from diagnose.ingest.archive import archive_form
+from diagnose.ingest.archive_names import Entry
+from diagnose.ingest.archive_tar import ReaderFeed, StreamFeed, tar_entries
+from diagnose.ingest.archive_zip import zip_members
+from diagnose.ingest.budget import Budget
+from diagnose.ingest.compress import codec_of, decompress
 from diagnose.ingest.file_names import printable
+from diagnose.ingest.raw import FileStore, Reader, Store, reason
+from diagnose.ingest.sniff import is_log_name
 from diagnose.ingest.source import Source
 from diagnose.job.load import saved
-from diagnose.serve.unpack import unpack
+from diagnose.serve.spool import Upload
 
 _ROOT = "."  # the path of a checkpoint whose files were sent without a folder
+
+
+_BLOCK = 1 << 20
+_LOG = 1 << 20  # bytes from which on a file that is called a log is left out
+
+_Member = tuple[Entry, Iterable[bytes]]
 
 
 def uploaded(
@@ -38,8 +56,9 @@ def uploaded(
         if path.is_file() and printable(path.name) in partly
     ]
     # When a browser sent a file says nothing of when it was written.
-    for path in _files(folder):
-        os.utime(path, (0, 0))
+    for base, _, names in os.walk(folder):
+        for name in names:
+            os.utime(Path(base, name), (0, 0))
     notes: list[str] = []
     found = _in(folder, notes)
     for path in archives:
@@ -52,11 +71,6 @@ def uploaded(
             else:
                 found += _in(Path(place), notes)
     return (Inspection(found, resume(found)) if found else None), notes
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    for base, _, names in os.walk(folder):
-        yield from (Path(base, name) for name in names)
 
 
 def _in(folder: Path, notes: list[str]) -> list[Checkpoint]:
@@ -78,3 +92,73 @@ def _in(folder: Path, notes: list[str]) -> list[Checkpoint]:
 
 def _short(text: str, folder: Path) -> str:
     return text.replace(f"{folder}/", "").replace(str(folder), _ROOT)
+
+
+def unpack(archive: Path, folder: Path, limit: int) -> None:
+    """Put the files of an archive into a folder, but for large logs: `limit` bytes at most.
+
+    What is no archive gives nothing. Raises InputError where not all of it can be had: a checkpoint
+    of which files are missing here looks incomplete.
+    """
+    store = FileStore(archive)
+    budget = Budget()
+    upload = Upload(folder, limit)
+    try:
+        form = archive_form(store, archive.name)
+        if form is None:
+            return
+        with store.open() as reader:
+            members = _tar(reader, budget) if form == "tar" else _zip(store, reader, budget)
+            for entry, blocks in members:
+                log = entry.size > _LOG and is_log_name(entry.name.rpartition("/")[2])
+                if not entry.folder and not entry.refused and not log:
+                    _write(upload, entry, blocks, budget)
+    except OSError as error:
+        raise InputError(reason(error)) from error
+    if budget.notes:
+        raise InputError(budget.notes[0])
+
+
+def _write(upload: Upload, entry: Entry, blocks: Iterable[bytes], budget: Budget) -> None:
+    before = upload.size
+    upload.begin(entry.name)
+    try:
+        for block in blocks:
+            upload.write(block)
+    finally:
+        upload.end()
+    if upload.size - before != entry.size:
+        budget.cut(f"{upload.size - before:,} of {entry.size:,} bytes of a member are there")
+    time = entry.mtime or 0.0
+    os.utime(upload.folder / upload.names[-1], (time, time))
+
+
+def _tar(reader: Reader, budget: Budget) -> Iterator[_Member]:
+    codec = codec_of(reader.read_at(0, _BLOCK))
+    if codec is None:
+        whole = ReaderFeed(reader)
+        for entry in tar_entries(whole, budget):
+            yield entry, _read(reader, whole.position, entry.size)
+        return
+    feed = StreamFeed(decompress(reader, codec, budget))
+    for entry in tar_entries(feed, budget):
+        yield entry, feed.pieces(entry.size)
+
+
+def _zip(store: Store, reader: Reader, budget: Budget) -> Iterator[_Member]:
+    for member in zip_members(store, reader, budget):
+        if member.store is not None:
+            with member.store.open() as inside:
+                if member.codec is None:
+                    yield member.entry, _read(inside, 0, inside.size)
+                else:
+                    most = replace(budget, total=min(budget.total, member.entry.size))
+                    yield member.entry, decompress(inside, member.codec, most)
+
+
+def _read(reader: Reader, start: int, size: int) -> Iterator[bytes]:
+    for at in range(0, size, _BLOCK):
+        block = reader.read_at(start + at, min(_BLOCK, size - at))
+        if not block:  # cut off, or a size that only the header knows
+            return
+        yield block

@@ -20,8 +20,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from diagnose.serve.intake import Served
-from diagnose.serve.refused import Refused
-from diagnose.serve.settings import HEADER_BYTES, Settings
+from diagnose.serve.model import HEADER_BYTES, Refused, Settings
 
 SESSION, VISITOR, THEME = "diagnose_session", "diagnose_visitor", "diagnose_theme"
 SESSION_SECONDS = 30 * 86400

@@ -13,8 +13,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
-from diagnose.serve.task import Kind, Summary
-from diagnose.store import Database
+from diagnose.runtime.database import Database
+from diagnose.serve.model import Kind, Summary
 
 State = Literal["queued", "running", "done", "failed"]
 WAITING: tuple[State, ...] = ("queued", "running")

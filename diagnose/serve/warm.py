@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from diagnose.serve import work
-from diagnose.serve.task import PASTE, TYPES, Task
+from diagnose.serve.model import PASTE, TYPES, Task
 
 _SAMPLE = """\
 2026-06-02 08:14:00,000 [rank0]: step 9/100 loss 1.0

@@ -1,11 +1,16 @@
-"""What a worker does with one job: read it, diagnose it, and write what is kept of it."""
+"""What a worker does with one job: read it, diagnose it, and write what is kept of it.
+
+Text is kept with nothing hostile to a screen, and secrets and people masked. Every line stays at
+its number, so that what a diagnosis says of line 48 is found there.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,21 +26,30 @@ from diagnose.errors import DiagnoseError
 from diagnose.ingest import find_sources
 from diagnose.ingest.raw import FileStore, Reader, Store, data_from, reason
 from diagnose.ingest.read import Content, TextChunks
-from diagnose.ingest.source import Source
+from diagnose.ingest.source import TEXT_KINDS, Source
 from diagnose.job.load import load_text, read
 from diagnose.job.model import Job
 from diagnose.redact.redactor import Redactor, secrets_only
 from diagnose.report import html, markdown, words
 from diagnose.report.html.context import learn
-from diagnose.report.safe import cut, escaped, masked, masked_line, safe
-from diagnose.runtime.memory import memory_bound
-from diagnose.serve import fetch
-from diagnose.serve.masking import kept_logs, kept_text
+from diagnose.report.safe import MAX_RAW, clean, cut, escaped, masked, masked_line, safe
+from diagnose.runtime.workers import memory_bound
+from diagnose.serve.model import MASKED, PASTE, Done, Failed, Progress, Summary, Task
 from diagnose.serve.saves import uploaded
-from diagnose.serve.task import MASKED, PASTE, Done, Failed, Progress, Summary, Task
+from diagnose.serve.spool import fetch
 
 PERIOD = 0.25  # seconds between two reports about one file
 
+KEPT = 8 << 20  # bytes of all logs together that are kept
+KEPT_EACH = 2 << 20  # of one log
+
+_KEEP = re.compile(r"([\r\t])")  # of a progress bar, and of columns
+
+_LEVEL = 3  # of zstd
+_WORDS = 4000  # characters that a search looks in
+_QUOTES = 20  # lines of evidence among them
+
+Tell = Callable[[Progress], None]
 Report = Callable[[Store, int, int], None]
 
 
@@ -129,13 +143,6 @@ class _TrackedReader:
         return data_from(self.reader, offset)
 
 
-_LEVEL = 3  # of zstd
-_WORDS = 4000  # characters that a search looks in
-_QUOTES = 20  # lines of evidence among them
-
-Tell = Callable[[Progress], None]
-
-
 def attempt(task: Task, tell: Tell) -> Done | Failed:
     """One job within its bound of memory. Never raises: what goes wrong is told in a line."""
     before = tempfile.tempdir
@@ -176,7 +183,7 @@ def perform(task: Task, tell: Tell) -> Done:
         job = load_text(kept, patterns=task.patterns)
     else:
         if task.kind == "urls":
-            fetch.fetch(task.urls, task.allowed, folder, task.upload, tell)
+            fetch(task.urls, task.allowed, folder, task.upload, tell)
         job = _read(folder, task, tell)
     tell(Progress("Diagnosing"))
     diagnosis = diagnose.diagnose(job)
@@ -237,3 +244,48 @@ def _summary(job: Job, shown: Diagnosis, title: str) -> Summary:
         files=len([source for source in job.sources if source.kind != "skipped"]),
         words=cut(" ".join(found).lower(), _WORDS),
     )
+
+
+def kept_text(text: str, redactor: Redactor | None) -> str:
+    """`text` of any number of lines as it is kept; without `redactor` secrets stay."""
+    plain = "\n".join(_clean(line) for line in text.split("\n"))
+    return redactor.text(plain) if redactor else plain
+
+
+def _clean(line: str) -> str:
+    line = line.removesuffix("\r")
+    if line.isprintable():
+        return line[:MAX_RAW]
+    parts = _KEEP.split(line)
+    for at in range(0, len(parts), 2):
+        part = parts[at]
+        end = " " * (len(part) - len(part.rstrip(" ")) > 0 and at + 1 < len(parts))
+        parts[at] = clean(part, limit=MAX_RAW, lines=True).replace("\n", " ") + end
+    return "".join(parts)
+
+
+def kept_logs(sources: Iterable[Source], redactor: Redactor | None) -> str:
+    """The logs of a job one after the other, each below its name, as much as is kept of them."""
+    blocks, left = [], KEPT
+    for source in sources:
+        if source.kind not in TEXT_KINDS:
+            continue
+        data, whole = _head(source, min(left, KEPT_EACH))
+        left -= len(data)
+        text = data.decode(errors="replace").removesuffix("\n")
+        more = "" if whole else "\n[the rest of this log is not kept]"
+        blocks.append(f"==> {source.name} <==\n{text}{more}\n")
+        if left <= 0:
+            blocks.append("[further logs are not kept]\n")
+            break
+    return kept_text("\n".join(blocks), redactor)
+
+
+def _head(source: Source, limit: int) -> tuple[bytes, bool]:
+    """The first lines of a log, `limit` bytes at most, and whether these are all."""
+    have = b""
+    for chunk in source.chunks():
+        have += chunk.data
+        if len(have) > limit:
+            return have[:limit].rpartition(b"\n")[0], False
+    return have, True

@@ -1,15 +1,20 @@
 """What new lines of a log say of its job: progress, phases, trouble, the end; and signs of life.
 
-The catalog is searched as `match.scanner` does, but only for what tells a watch anything, a tenth
-of the work. Progress in words that no signature knows is seen by `match.cadence`, of each line and
-the last one like it. Of a flood only the newest lines are looked at so closely: the last `window`
-bytes of a block.
+The matcher finds lines as in any diagnosis; only those are confirmed that tell a watch anything.
+Progress in words that no signature knows is seen by `match.cadence`, of each line and the last one
+like it. Of a flood only the newest lines are looked at so closely: the last `window` bytes of a
+block.
+
+What a job did before the watch began is known by the times that its lines print. A file was written
+last when its last line came, so the times of its other lines follow from the differences of what
+they print. No clock of another machine needs to agree with ours, nor its zone. Lines without times
+say which phases there were, and nothing of how long these took.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -19,13 +24,11 @@ from typing import TypeVar
 from diagnose.catalog.schema import Catalog, Signature
 from diagnose.ingest.source import Chunk
 from diagnose.match.cadence import beats
-from diagnose.match.compile import Matcher, databases_of
+from diagnose.match.compile import compile_matcher
 from diagnose.match.lines import Raw, author_of, segments, text_of
-from diagnose.match.rows import WATCHED, watched
 from diagnose.parse.path import PathHints
 from diagnose.parse.prefix import Prefix, peel
 from diagnose.parse.stamps import Stamp
-from diagnose.search import hits_of
 from diagnose.timeline.captures import integer
 
 _K = TypeVar("_K")
@@ -99,6 +102,7 @@ OF_KIND = 4  # lines of one pattern and author that are looked at in a block
 _KNOWN = 512  # bytes looked at for other words where a signature sees progress
 _MOST_WORDS = 64  # lines with new words that count, of a block
 _LIVING = frozenset({"phase", "progress"})
+_TROUBLE = frozenset({"exception", "teardown", "timeout"})
 _SHAPE = re.compile(rb"0x[0-9a-fA-F]+|[-+]?\d[\d.,:_]*(?:e[-+]?\d+)?|[#=> .\xe2\x96\x80-\x97-]{3,}")
 
 
@@ -155,8 +159,13 @@ class Reader:
     """Reads blocks of whole lines by a catalog."""
 
     def __init__(self, catalog: Catalog) -> None:
-        self._automaton = databases_of(catalog, [WATCHED])[WATCHED]
-        self._matcher = Matcher(catalog, {})  # to confirm a match takes none of its databases
+        self._matcher = compile_matcher(catalog)
+        signatures = catalog.signatures
+        self._wanted = {
+            number
+            for number, pattern in enumerate(self._matcher.patterns)
+            if _says(signatures[pattern.signature]) is not None
+        }
 
     def read(
         self, memory: Memory, block: bytes, window: int, now: float, most: int = OF_KIND
@@ -184,7 +193,15 @@ class Reader:
         """The notices of lines that the catalog knows, by the place of the line, and all places."""
         found: list[tuple[int, Notice]] = []
         taken: set[int] = set()
-        raws = list(segments(Chunk(block, 0, 1), hits_of(self._automaton, block), 0))
+        hits = [
+            hit
+            for hit in (
+                *self._matcher.scan(block).patterns,
+                *self._matcher.scan_steps(block, every=True),
+            )
+            if hit[0] in self._wanted
+        ]
+        raws = list(segments(Chunk(block, 0, 1), sorted(hits, key=itemgetter(1)), 0))
         kinds = [(raw.patterns[0], author_of(raw.data)) for raw in raws]
         left = Counter(kinds)
         for raw, kind in zip(raws, kinds, strict=True):
@@ -284,7 +301,7 @@ def _says(signature: Signature) -> Says | None:
         return Says.END if signature.ends_phase else Says.BEGIN
     if signature.signal == "exit":
         return Says.EXIT
-    return Says.TROUBLE if watched(signature) else None
+    return Says.TROUBLE if signature.signal in _TROUBLE else None
 
 
 def _notice(
@@ -310,3 +327,45 @@ def _notice(
         prefix.stamp,
         source,
     )
+
+
+MOST = 5000  # notices of a file
+_DAY = 86_400_000_000_000
+_NS = 1_000_000_000
+
+
+@dataclass(slots=True)
+class Past:
+    """The notices of one file, which was written last at `end`, in seconds of the watch's clock."""
+
+    end: float
+    notices: deque[Notice] = field(default_factory=lambda: deque(maxlen=MOST))
+
+    def timed(self) -> Iterator[tuple[float, bool, Notice]]:
+        """Each notice, when it was, and whether that is known."""
+        stamps = (notice.stamp for notice in self.notices)
+        times = [None if stamp is None or stamp.boot else stamp.ns for stamp in stamps]
+        running, days = [], 0
+        before: int | None = None
+        for printed in times:
+            if printed is not None:
+                if before is not None and printed + days - before < -_DAY // 2:
+                    days += _DAY  # a time without a date, past midnight
+                before = printed + days
+            running.append(None if printed is None else printed + days)
+        last = max((time for time in running if time is not None), default=None)
+        at = self.end
+        first = next((time for time in running if time is not None), None)
+        if last is not None and first is not None:
+            at = self.end - (last - first) / _NS
+        for time, notice in zip(running, self.notices, strict=True):
+            if time is not None and last is not None:
+                at = max(at, self.end - (last - time) / _NS)
+            yield at, time is not None, notice
+
+
+def merged(files: Iterable[Past]) -> list[tuple[float, bool, Notice]]:
+    """What all files say, in the order of time; files of one name order nothing."""
+    found = [one for past in files for one in past.timed()]
+    found.sort(key=lambda one: one[0])
+    return found

@@ -4,6 +4,10 @@ What a job may do for long is known by its phase. Training has the heartbeat of 
 phases (an evaluation, a checkpoint, the first step after a start) are episodes: one of a kind that
 was seen before may be silent as long as the longest silence in those, with a factor; the first of
 its kind gets `grace`, unless a bar shows its own heartbeat. All times are seconds of one clock.
+
+The heartbeat of a counter is how long it takes from one step to the next, learned from the job
+itself: the median of the last intervals and their spread (the median absolute deviation, which one
+long interval does not move). A pause from which the job came back may come again.
 """
 
 from __future__ import annotations
@@ -12,9 +16,84 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from statistics import median
 
 from diagnose.watch.notice import Notice, Says, Who, remember
-from diagnose.watch.pace import Pace
+
+KEPT = 64  # intervals
+LEAST = 4  # intervals of which a heartbeat is made
+WARM_UP = 2  # first intervals of an attempt, which compile, fill caches and are no measure
+PAUSE_FACTOR = 1.5  # how much longer a pause may be when it comes again
+_SIGMA = 1.4826  # makes of that deviation a standard deviation, of a normal distribution
+_TOGETHER = 2.0  # looks, within which steps came one after the other and not in one burst
+
+
+@dataclass(slots=True)
+class Pace:
+    """One counter of one author. Times in seconds of the watch's clock.
+
+    `at` is when it grew last; `heartbeat` is None until enough was seen.
+    """
+
+    phase: str | None = None
+    at: float = 0.0
+    counter: int | None = None
+    text: str = ""
+    done: bool = False
+    heartbeat: float | None = None
+    spread: float = 0.0
+    pause: float = 0.0
+    steps: int = 0
+    _before: float | None = None
+    _together: int = 0
+    _warm: int = 0
+    _spoiled: bool = False
+    _intervals: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
+
+    def step(self, at: float, look: float, longest: float, *, spoiled: bool) -> None:
+        """It grew at this time; lines that came with one look have one time.
+
+        `look` is how long it is from one look at the log to the next. `spoiled`: something else
+        went on since the last step, so that the interval is no measure. A pause longer than
+        `longest` is not expected again.
+        """
+        self.steps += 1
+        if self.steps > 1 and at <= self.at:
+            self._together += 1
+            return
+        self._close(look, longest)
+        self._before = self.at if self.steps > 1 else None
+        self._together, self._spoiled = 1, spoiled
+        self.at = at
+
+    def begin(self) -> None:
+        """A new attempt begins: its first intervals are no measure."""
+        self._warm, self.steps, self.done, self._before = 0, 0, False, None
+
+    def bound(self, heartbeats: float, least: float = 0.0) -> float | None:
+        """How long it may be silent, `least` at least; None as long as no heartbeat is known."""
+        if self.heartbeat is None:
+            return None
+        spread = self.heartbeat + 2 * heartbeats * self.spread
+        return max(least, heartbeats * self.heartbeat, spread, PAUSE_FACTOR * self.pause)
+
+    def _close(self, look: float, longest: float) -> None:
+        """Count the interval before the last step; what came after it is known now."""
+        if self._before is None or self._spoiled:
+            return
+        span = self.at - self._before
+        if self._warm < WARM_UP:
+            self._warm += 1
+            return
+        # Steps faster than the looks come several at a time, without a look that sees none.
+        steady = span <= _TOGETHER * look
+        self._intervals.append(span / self._together if steady else span)
+        if span <= longest:
+            self.pause = max(self.pause, span)
+        if len(self._intervals) >= LEAST:
+            middle = self.heartbeat = median(self._intervals)
+            self.spread = _SIGMA * median(abs(one - middle) for one in self._intervals)
+
 
 MARGIN_S = 0.75  # beyond each limit: looks and machines are a little late
 FLOOR_S = 5.0  # what an episode may be silent at least, if the last one took no time at all
@@ -185,7 +264,7 @@ class Pulse:
         if self.progress is None and self.life < -1e17:
             self.life = now
         self._changes.clear()
-        limit = self._limit()
+        limit = self.limit()
         if limit is not None and now - limit.since > limit.seconds + MARGIN_S:
             self.stall = self._stall(now, limit, old=True)
             return [Change("stalled", now, self.stall)]
@@ -203,7 +282,7 @@ class Pulse:
             self.stall = None
             for author in self.authors.values():
                 author.stalled = False
-        limit = self._limit()
+        limit = self.limit()
         if limit is None or late or self.ended:
             return changes
         if not self._paced and self.episode is None and limit.heartbeat is not None:
@@ -225,10 +304,6 @@ class Pulse:
         if self.finished or self.exited:
             return quiet >= QUIET_S
         return self.stall is not None and self.trouble is not None and quiet >= GIVEN_UP_S
-
-    def limit(self) -> Limit | None:
-        """How long the job may be silent now; None where nothing may be expected of it."""
-        return self._limit()
 
     # --- what lines do ---------------------------------------------------------------------------
 
@@ -315,11 +390,13 @@ class Pulse:
 
     # --- how long it may be silent ---------------------------------------------------------------
 
-    def _limit(self) -> Limit | None:
+    def limit(self) -> Limit | None:
+        """How long the job may be silent now; None where nothing may be expected of it."""
         if self.serving and self.progress is None:
             return None  # a server without requests has nothing to print
         progress = self.life if self.progress is None else self.progress
-        training = self._training(progress)
+        # Of the fastest counter that was at work until the last progress.
+        training = min(self._of_counters(_TRAINING, progress), default=None)
         if self.episode is not None:
             since = max(progress, self.episode.last)
             return self._of_episode(self.episode, since, training)
@@ -327,10 +404,6 @@ class Pulse:
             seconds, heartbeat = training
             return Limit(max(progress, self._closed), seconds, heartbeat)
         return Limit(max(progress, self.life), self.grace)
-
-    def _training(self, progress: float) -> tuple[float, float] | None:
-        """Seconds and heartbeat of the fastest counter that was at work until the last progress."""
-        return min(self._of_counters(_TRAINING, progress), default=None)
 
     def _of_counters(self, phase: str, progress: float) -> Iterator[tuple[float, float]]:
         for pace in self._paces.values():

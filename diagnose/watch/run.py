@@ -1,34 +1,117 @@
-"""The watch itself: look at the logs, ask the pulse, say what changed; until the job has ended."""
+"""The watch itself: look at the logs, ask the pulse, say what changed; until the job has ended.
+
+It looks after a pause, or sooner where the file system tells of a change.
+"""
 
 from __future__ import annotations
 
 import os
-import signal
-import threading
+import select
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from diagnose.catalog.load import load_catalog
 from diagnose.match.lines import text_of
 from diagnose.parse.prefix import peel
+from diagnose.runtime.command import INTERRUPTED, handling
 from diagnose.text.ranks import plural
 from diagnose.text.times import duration
 from diagnose.watch import alert as alerts
-from diagnose.watch.alert import Alert, Kind, Standing
-from diagnose.watch.follow import Follow, Stream, logs
-from diagnose.watch.hook import LIMIT_S, Hook
-from diagnose.watch.metrics import MAX_RANKS, Metrics, View
-from diagnose.watch.notice import Reader, Who, name, ranks, who_of
-from diagnose.watch.past import Past, merged
+from diagnose.watch.alert import (
+    FINAL_S,
+    LIVE_BYTES,
+    LIVE_S,
+    Alert,
+    Kind,
+    Question,
+    Standing,
+    Verdict,
+)
+from diagnose.watch.follow import Follow, Stdin, Stream, logs
+from diagnose.watch.notice import Past, Reader, Who, merged, name, ranks, who_of
+from diagnose.watch.outlets import LIMIT_S, MAX_RANKS, Hook, Metrics, View, Webhook
 from diagnose.watch.pulse import GIVEN_UP_S, Change, Pulse, Stall, State
-from diagnose.watch.stdin import Stdin
-from diagnose.watch.verdict import FINAL_S, LIVE_BYTES, LIVE_S, Question, Verdict
-from diagnose.watch.wake import Stop, Wake
-from diagnose.watch.webhook import Webhook
+
+
+class Stop:
+    """A flag that a signal handler may set: an Event's lock may be held by what it interrupts."""
+
+    def __init__(self) -> None:
+        self._set = False
+        self._ear, self._mouth = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def set(self) -> None:
+        """End all waiting, now and later."""
+        self._set = True
+        with suppress(OSError):
+            os.write(self._mouth, b"!")
+
+    def is_set(self) -> bool:
+        """Whether it was set."""
+        return self._set
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so long, or until it is set."""
+        if not self._set and seconds > 0:
+            select.select([self._ear], [], [], seconds)
+        return self._set
+
+    def close(self) -> None:
+        """Give its pipe back; the flag stays."""
+        for end in (self._ear, self._mouth):
+            os.close(end)
+
+
+class Wake:
+    """Waits for changes below folders, or only for time where there are no events.
+
+    Events need the package watchfiles, and folders (a file of its own may be replaced). Without
+    them, or where the kernel has no more of its watches, nothing is missed: it is found later.
+    """
+
+    def __init__(self, paths: Sequence[str], stop: Stop) -> None:
+        self._stop = stop
+        self._folders = [path for path in paths if os.path.isdir(path)]  # noqa: PTH112
+        self._changes: Iterator[Any] | None = None
+        self._turn_ms = 0  # for which events are gathered
+
+    def wait(self, seconds: float) -> set[str]:
+        """The paths that changed, after half of so many seconds or, where none did, all of them."""
+        turn = round(1000 * seconds)
+        if self._folders and turn != self._turn_ms:
+            self._turn_ms, self._changes = turn, _changes(self._folders, self._stop, turn)
+        begin, paths = time.monotonic(), set[str]()
+        if self._changes is not None:
+            try:
+                paths = {path for _, path in next(self._changes, ())}
+            except (OSError, RuntimeError):  # what watchfiles makes of a failing kernel
+                self._changes = None
+        # A file that grows all the time is not looked at all the time.
+        least = seconds / 2 if paths else seconds
+        self._stop.wait(max(0.0, least - (time.monotonic() - begin)))
+        return paths
+
+
+def _changes(folders: Sequence[str], stop: Stop, turn: int) -> Iterator[Any] | None:
+    try:
+        from watchfiles import watch  # noqa: PLC0415  of an extra
+    except ImportError:
+        return None
+    return watch(
+        *folders,
+        watch_filter=None,
+        debounce=turn,
+        rust_timeout=turn,
+        yield_on_timeout=True,
+        stop_event=stop,
+        raise_interrupt=False,
+    )
+
 
 # Seconds from one look to the next, by how many files are followed.
 PERIODS = ((16, 0.25), (64, 0.5))
@@ -39,7 +122,6 @@ PAST = 500  # lines of one pattern and author in a file, from before the watch
 MOST_SHOWN = 64  # ranks in an alert
 END_S = 60.0  # for messages that are still to be sent
 STOP_S = 5.0  # the same, and for the hook, when the watch is stopped
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +176,18 @@ class Watch:
         self._noted = 0
         self._hooked = 0  # the number of the stall for which the hook ran last
         self._outcome: Outcome | None = None
-        self._hook = Hook(options.on_stall, self._of_hook) if options.on_stall else None
+        self._hook = (
+            Hook(options.on_stall, lambda text: note(f"on-stall: {text}"))
+            if options.on_stall
+            else None
+        )
         self._webhook = Webhook(options.webhook, note) if options.webhook else None
         self._metrics = Metrics(options.metrics) if options.metrics else None
 
     def run(self) -> Outcome:
         """Watch until the job has ended, or a signal ends the watch."""
         try:
-            with self._signals():
+            with handling(self._interrupt):
                 try:
                     return self._watched()
                 finally:
@@ -197,7 +283,8 @@ class Watch:
         if self._hook is not None and stall.number > self._hooked:
             self._hooked = stall.number
             self._hook.run(alerts.variables(alert))
-        if self._question is None and self._size() <= LIVE_BYTES:
+        size = sum(found.status.st_size for found in logs(self._places))
+        if self._question is None and size <= LIVE_BYTES:
             self._ask(LIVE_S, final=False)
 
     def _say(self, alert: Alert) -> None:
@@ -279,9 +366,6 @@ class Watch:
                     found[who] = line, at
         return found
 
-    def _of_hook(self, text: str) -> None:
-        self._note(f"on-stall: {text}")
-
     # --- verdicts --------------------------------------------------------------------------------
 
     def _verdicts(self, now: float) -> None:
@@ -323,7 +407,8 @@ class Watch:
 
     def _ask(self, limit_s: float, *, final: bool) -> None:
         self._final = final
-        self._question = Question(self._sources(), limit_s, self._options.patterns)
+        sources = [*self._paths, *([self._stdin.spool.file()] if self._stdin else [])]
+        self._question = Question(sources, limit_s, self._options.patterns)
 
     def _asked_now(self) -> Verdict:
         if self._question is not None:
@@ -333,12 +418,6 @@ class Watch:
         while self._question is not None and answer is None and not self._stop.is_set():
             answer = self._question.wait(0.2)
         return answer or Verdict(problem="no verdict: the watch was stopped")
-
-    def _sources(self) -> list[str]:
-        return [*self._paths, *([self._stdin.spool.file()] if self._stdin else [])]
-
-    def _size(self) -> int:
-        return sum(found.status.st_size for found in logs(self._places))
 
     # --- the rest --------------------------------------------------------------------------------
 
@@ -381,23 +460,9 @@ class Watch:
             self._stdin.spool.close()
         self._follow.close()
 
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Ctrl-C and what ends a service stop the watch; a second one ends it at once."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        handled = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-        before = {number: signal.signal(number, self._interrupt) for number in handled}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
     def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
         if self._stop.is_set():
-            os._exit(128 + signal.SIGINT)
+            os._exit(INTERRUPTED)
         self._stop.set()
 
     def stop(self) -> None:

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from diagnose.batch import run
 from diagnose.batch.jobs import find_jobs
-from diagnose.batch.progress import Lines, Tally
 from diagnose.batch.results import open_results, tables
+from diagnose.batch.run import Lines, Tally
 from diagnose.batch.work import Options, Result
 from tests.archives import PACK
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from diagnose.batch.jobs import JobRef
-from diagnose.batch.row import problems, span
+from diagnose.batch.work import problems, span
 from diagnose.ingest import find_sources
 from diagnose.timeline.event import Event, Timeline
 

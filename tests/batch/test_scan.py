@@ -15,9 +15,8 @@ import pytest
 
 from diagnose.batch import run
 from diagnose.batch.jobs import JobRef, find_jobs
-from diagnose.batch.progress import Tally
 from diagnose.batch.results import described, diagnoses, open_results, tables
-from diagnose.batch.run import _Interrupts
+from diagnose.batch.run import Tally
 from diagnose.batch.work import Result
 from diagnose.errors import InputError
 from diagnose.runtime.workers import WorkerDiedError
@@ -278,21 +277,6 @@ def test_ctrl_c_commits_what_is_done(
     assert described(tmp_path)["complete"] is False
     scan(fleet[0], tmp_path, resume=True)
     pd.testing.assert_frame_equal(table(tmp_path), table(whole))
-
-
-def test_signals_that_are_ignored_stay_so() -> None:
-    """As nohup does, and a shell with what it starts in the background."""
-    interrupts = _Interrupts()
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (1, 2)}
-    try:
-        with interrupts.installed():
-            inside = [signal.getsignal(number) for number in (1, 2, 15)]
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    assert inside == [signal.SIG_IGN, signal.SIG_IGN, interrupts]
-    with interrupts.installed():
-        assert signal.getsignal(signal.SIGHUP) is interrupts
 
 
 def test_the_lock_of_results_is_no_link(tmp_path: Path) -> None:

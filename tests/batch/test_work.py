@@ -13,9 +13,8 @@ import pytest
 
 from diagnose.batch import run, work
 from diagnose.batch.jobs import JobRef, find_jobs
-from diagnose.batch.progress import Lines, Tally, progress
 from diagnose.batch.results import COLUMNS, open_results
-from diagnose.batch.run import Summary
+from diagnose.batch.run import Lines, Summary, Tally, progress
 from diagnose.batch.work import Options, Result, diagnose_one
 from diagnose.errors import InputError
 from tests.archives import PACK
@@ -128,9 +127,9 @@ def test_progress_in_a_pipe_is_plain_lines(monkeypatch: pytest.MonkeyPatch) -> N
     stream = io.StringIO()
     lines = progress(stream)
     assert isinstance(lines, Lines)
-    monkeypatch.setattr("diagnose.batch.progress.LINE_SECONDS", 0)
+    monkeypatch.setattr("diagnose.batch.run.LINE_SECONDS", 0)
     clock = iter([0.0, *[10.0] * 20])
-    monkeypatch.setattr("diagnose.batch.progress.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("diagnose.batch.run.time.monotonic", lambda: next(clock))
     refs = [next(find_jobs([__file__]))] * 4
     lines.start(refs, 3)
     size = refs[0].size

@@ -166,7 +166,7 @@ def test_waiting_and_cancelling_a_job(
     monkeypatch.setattr("diagnose.serve.desk.Worker", Slow)
     monkeypatch.setattr("diagnose.serve.desk.check", lambda *_: None)
     monkeypatch.setattr("diagnose.serve.pages._WAIT", 0.05)
-    monkeypatch.setattr("diagnose.serve.app.STOP_SECONDS", 0.05)
+    monkeypatch.setattr("diagnose.serve.run.STOP_SECONDS", 0.05)
     Slow.gate.clear()
     with running(tmp_path, workers=1) as server:
         first, second = visit(server).page, visit(server).page

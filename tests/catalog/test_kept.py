@@ -1,15 +1,14 @@
 """What is kept between runs: never in the way."""
 
-import errno
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO
 
 import pytest
 
-from diagnose import files
 from diagnose.catalog import kept, load
+from diagnose.runtime import files
 
 
 @pytest.fixture
@@ -110,10 +109,10 @@ def test_what_nobody_asked_for_in_a_while_is_removed(home: Path) -> None:
 
 
 def test_a_full_disk_leaves_nothing_behind(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(fd: int, data: Any) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    def full(_fd: int, _mode: str) -> IO[bytes]:
+        return Path("/dev/full").open("wb")
 
-    monkeypatch.setattr(os, "write", full)
+    monkeypatch.setattr(os, "fdopen", full)
     kept.keep("thing", {"a": b"data"})
     assert list(home.iterdir()) == []
 

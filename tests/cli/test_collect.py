@@ -16,12 +16,11 @@ import typer
 from diagnose.cli import collect as command
 from diagnose.cli import main as cli
 from diagnose.collect import bundle
-from diagnose.collect.model import Node, NodeOptions
-from diagnose.collect.reach import within
-from diagnose.collect.reach.model import Reached
-from diagnose.collect.reach.progress import Progress, counted, outcome, size
-from diagnose.collect.reach.run import Collected
-from tests.collect.reach.test_fan import node
+from diagnose.collect import node as module
+from diagnose.collect.bundle import Node, NodeOptions
+from diagnose.collect.reach.gather import Reached
+from diagnose.collect.reach.run import Collected, Progress, counted, outcome, size
+from tests.collect.reach.test_gather import node
 from tests.collect.reach.test_remote import quick
 from tests.collect.reach.test_unpack import member, stream
 
@@ -34,7 +33,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "here"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(within, "collect_node", quick)
+    monkeypatch.setattr(module, "collect_node", quick)
     return folder
 
 
@@ -84,7 +83,7 @@ def absent(folder: Path, options: NodeOptions) -> Node:
 def test_a_job_that_is_not_here(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(within, "collect_node", absent)
+    monkeypatch.setattr(module, "collect_node", absent)
     status, out, err = run(capsys, "--pid", "9", "-o", "b")
     assert (status, out, err) == (2, "", ["diagnose: no process 9 is here; look elsewhere"])
     assert list(here.iterdir()) == []

@@ -12,8 +12,8 @@ from rich.console import Console
 from diagnose.cli import output as console
 from diagnose.cli.output import Color
 from diagnose.errors import InputError
-from diagnose.files import write_text
-from diagnose.process import width
+from diagnose.runtime.command import width
+from diagnose.runtime.files import write_text
 
 
 @pytest.fixture

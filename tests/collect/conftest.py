@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from diagnose.collect import proc
-from diagnose.collect.sink import Sink
+from diagnose.collect.bundle import Sink
 from diagnose.redact.redactor import Redactor
 from tests.collect.machines import Machine
 

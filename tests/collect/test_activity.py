@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from diagnose.collect import activity, syscalls
-from diagnose.collect.activity import judge, observe, sample, waits
-from diagnose.collect.model import Process
-from diagnose.collect.sink import Sink
+from diagnose.collect import proc, processes
+from diagnose.collect.bundle import Process, Sink
+from diagnose.collect.processes import judge, observe, sample, waits
 from tests.collect.machines import Machine
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -54,7 +53,7 @@ def test_a_sample_of_a_real_process() -> None:
 def test_a_blocked_read_tells_its_file_and_mount(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(syscalls, "_NAMES", {0: "read", 202: "futex"})
+    monkeypatch.setattr(proc, "_NAMES", {0: "read", 202: "futex"})
     machine.process(20, state="D", call="0 0x5 0x0 0x0 0x0 0x0 0x0 0x7 0x8\n", wchan="rpc_wait")
     machine.open(20, 5, "/data/rows.bin")
     assert waits(20) == [
@@ -94,8 +93,8 @@ def test_a_process_that_shows_nothing_keeps_nobody_waiting(
     import threading
 
     release = threading.Event()
-    monkeypatch.setattr(activity, "waits", lambda _pid: release.wait(20))
-    monkeypatch.setattr(activity, "_LOOK_S", 0.05)
+    monkeypatch.setattr(processes, "waits", lambda _pid: release.wait(20))
+    monkeypatch.setattr(processes, "_LOOK_S", 0.05)
     machine.process(20)
     try:
         one = Process(20, "rank", rank=0, folder="rank-0")
@@ -108,12 +107,12 @@ def test_a_process_that_shows_nothing_keeps_nobody_waiting(
 def test_the_busiest_threads_are_named() -> None:
     before = {1: ("python", 10), 2: ("loop", 10), 3: ("idle", 5)}
     after = {1: ("python", 10 + TICKS), 2: ("loop", 10 + 2 * TICKS), 3: ("idle", 5), 4: ("new", 9)}
-    assert activity._busy(before, after) == [
+    assert processes._busy(before, after) == [
         {"thread": 2, "name": "loop", "cpu_s": 2.0}, {"thread": 1, "name": "python", "cpu_s": 1.0},
     ]  # fmt: skip
 
 
-@pytest.mark.skipif(not syscalls._NAMES, reason="no table of system calls for this machine")
+@pytest.mark.skipif(not proc._NAMES, reason="no table of system calls for this machine")
 def test_a_real_process_blocked_on_a_fifo_shows_which(tmp_path: Path) -> None:
     fifo = tmp_path / "rows.fifo"
     os.mkfifo(fifo)
@@ -135,24 +134,24 @@ def test_a_real_process_blocked_on_a_fifo_shows_which(tmp_path: Path) -> None:
 
 
 def test_paths_are_made_absolute(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(syscalls, "_string", lambda _pid, _address: "rows/a.bin")
+    monkeypatch.setattr(proc, "_string", lambda _pid, _address: "rows/a.bin")
     machine.process(20)
     machine.open(20, 4, "/data/set")
-    call = syscalls.Call("openat", (0xFFFFFF9C, 1, 0, 0, 0, 0))
-    assert syscalls.file_of(20, call) == "/work/rows/a.bin"
-    assert syscalls.file_of(20, syscalls.Call("newfstatat", (4, 1))) == "/data/set/rows/a.bin"
-    assert syscalls.file_of(20, syscalls.Call("stat", (1,))) == "/work/rows/a.bin"
-    assert syscalls.file_of(20, syscalls.Call("futex", (1,))) is None
-    assert syscalls.file_of(20, syscalls.Call("read", (9,))) is None
+    call = proc.Call("openat", (0xFFFFFF9C, 1, 0, 0, 0, 0))
+    assert proc.file_of(20, call) == "/work/rows/a.bin"
+    assert proc.file_of(20, proc.Call("newfstatat", (4, 1))) == "/data/set/rows/a.bin"
+    assert proc.file_of(20, proc.Call("stat", (1,))) == "/work/rows/a.bin"
+    assert proc.file_of(20, proc.Call("futex", (1,))) is None
+    assert proc.file_of(20, proc.Call("read", (9,))) is None
 
 
 def test_the_mount_of_a_path_is_the_innermost(machine: Machine) -> None:
     machine.process(20)
-    mounted = syscalls.mounts(20)
+    mounted = proc.mounts(20)
     told = {
         path: mount.type
         for path in ("/data/local/x", "/data/x", "/datax", "/data")
-        if (mount := syscalls.mount_of(path, mounted))
+        if (mount := proc.mount_of(path, mounted))
     }
     assert told == {"/data/local/x": "xfs", "/data/x": "nfs4", "/datax": "ext4", "/data": "nfs4"}
-    assert syscalls.mount_of("/x", []) is None
+    assert proc.mount_of("/x", []) is None

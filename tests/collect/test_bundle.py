@@ -11,7 +11,7 @@ import pytest
 
 import diagnose
 from diagnose.collect import bundle
-from diagnose.collect.model import Manifest, Node
+from diagnose.collect.bundle import Manifest, Node
 from diagnose.errors import InputError
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"

@@ -5,9 +5,9 @@ import os
 import pytest
 
 from diagnose.collect import find as module
-from diagnose.collect import owners, proc, seen
-from diagnose.collect.children import TimedOut
+from diagnose.collect import proc
 from diagnose.collect.find import find
+from diagnose.runtime.children import TimedOut
 from tests.collect.machines import Machine, ranks
 
 TORCHRUN = "python -m torch.distributed.run train.py"
@@ -139,7 +139,7 @@ def test_a_process_whose_memory_is_locked_is_left_out(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ranks(machine, 3)
-    read = seen._read
+    read = module._read
 
     def stuck(function: object, seconds: float) -> object:
         pids = function.args[0]  # type: ignore[attr-defined]
@@ -147,7 +147,7 @@ def test_a_process_whose_memory_is_locked_is_left_out(
             raise TimedOut("no answer")
         return {str(pid): value for pid, value in read(pids).items()}
 
-    monkeypatch.setattr(seen, "bounded", stuck)
+    monkeypatch.setattr(module, "bounded", stuck)
     found = find()
     assert [one.rank for one in found.processes] == [0, 2]
     assert found.problems == ["process 21 is stuck: /proc/21/environ gives no answer"]
@@ -171,7 +171,7 @@ def closed(monkeypatch: pytest.MonkeyPatch) -> set[int]:
         return read(pid)
 
     monkeypatch.setattr(proc, "environment", environment)
-    monkeypatch.setattr(owners, "owner", lambda pid: "user alice" if pid < 50 else "user bob")
+    monkeypatch.setattr(module, "owner", lambda pid: "user alice" if pid < 50 else "user bob")
     return pids
 
 
@@ -183,7 +183,7 @@ def test_processes_of_others_are_counted(machine: Machine, closed: set[int]) -> 
     closed |= {2, 20, 99}
     machine.process(20)
     machine.process(2, "")
-    assert seen._read([2, 20, 99]) == {2: ([], {}), 20: (["python", "train.py"], None)}
+    assert module._read([2, 20, 99]) == {2: ([], {}), 20: (["python", "train.py"], None)}
     assert find().problems == [NOTHING, "processes of other users that may not be looked at: 1"]
 
 
@@ -216,7 +216,7 @@ def test_a_process_of_others_that_is_asked_for_says_whose_it_is(
 def test_whose_a_process_is(machine: Machine) -> None:
     machine.process(20, uid=0)
     machine.process(21, uid=3_999_999)
-    assert [owners.owner(pid) for pid in (20, 21, 99)] == [
+    assert [module.owner(pid) for pid in (20, 21, 99)] == [
         "user root", "user 3999999", "another user",
     ]  # fmt: skip
 

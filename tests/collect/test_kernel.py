@@ -4,25 +4,25 @@ import time
 
 import pytest
 
-from diagnose.collect import kernel
-from diagnose.collect.children import TimedOut, Unavailable
-from diagnose.collect.sink import Sink
+from diagnose.collect import machine
+from diagnose.collect.bundle import Sink
+from diagnose.runtime.children import TimedOut, Unavailable
 
 
 @pytest.fixture
 def kmsg(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The records of /dev/kmsg."""
     records: list[str] = []
-    monkeypatch.setattr(kernel, "_records", lambda: iter(records))
+    monkeypatch.setattr(machine, "_records", lambda: iter(records))
     return records
 
 
 def test_the_real_ring_is_read_to_its_end_and_no_further() -> None:
     try:
-        records = [*kernel._records()]
+        records = [*machine._records()]
     except OSError as error:
         pytest.skip(f"not allowed here: {error}")
-    assert all(kernel._RECORD.match(record) for record in records)
+    assert all(machine._RECORD.match(record) for record in records)
 
 
 def test_messages_since_the_job_began(sink: Sink, kmsg: list[str]) -> None:
@@ -34,14 +34,14 @@ def test_messages_since_the_job_began(sink: Sink, kmsg: list[str]) -> None:
         f"14,3,{recent},-;systemd[1]: of a program\n",
         "no record",
     ]  # fmt: skip
-    assert kernel.messages(sink, "node1", time.time() - 60, 5) is None
+    assert machine.messages(sink, "node1", time.time() - 60, 5) is None
     (line,) = (sink.folder / "kernel.log").read_text().splitlines()
     assert line.startswith("20")
     assert line.endswith("+00:00 node1 kernel: NVRM: Xid (PCI:0000:3b:00): 79, gone.")
 
 
 def test_no_messages_is_told(sink: Sink, kmsg: list[str]) -> None:
-    assert kernel.messages(sink, "node1", time.time(), 5) is None
+    assert machine.messages(sink, "node1", time.time(), 5) is None
     assert (sink.folder / "kernel.log").read_text().startswith("-- no kernel messages since 20")
 
 
@@ -51,8 +51,8 @@ def test_programs_are_asked_where_the_kernel_may_not_be(
     def closed(*_: object) -> str:
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(kernel, "_kmsg", closed)
-    monkeypatch.setattr(kernel, "found", lambda name: name)
+    monkeypatch.setattr(machine, "_kmsg", closed)
+    monkeypatch.setattr(machine, "found", lambda name: name)
     asked = []
 
     def output(words: list[str], _seconds: float) -> tuple[str, str]:
@@ -61,12 +61,12 @@ def test_programs_are_asked_where_the_kernel_may_not_be(
             raise TimedOut("dmesg gave no answer in 4 s")
         return "2026-06-02T08:00:00+0000 n1 kernel: oom-kill: x\n", ""
 
-    monkeypatch.setattr(kernel, "output", output)
-    kernel.messages(sink, "n1", time.time(), 5)
+    monkeypatch.setattr(machine, "output", output)
+    machine.messages(sink, "n1", time.time(), 5)
     assert asked == ["dmesg", "journalctl"]
     assert (sink.folder / "kernel.log").read_text().endswith("kernel: oom-kill: x\n")
     monkeypatch.setattr(
-        kernel, "output", lambda *_: ("Hint: You are ... insufficient permissions", "")
+        machine, "output", lambda *_: ("Hint: You are ... insufficient permissions", "")
     )
     with pytest.raises(Unavailable, match="kernel messages may not be read"):
-        kernel.messages(sink, "n1", time.time(), 5)
+        machine.messages(sink, "n1", time.time(), 5)

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.collect import logs, owners
-from diagnose.collect.children import Unavailable
-from diagnose.collect.logs import Output, outputs, tail
-from diagnose.collect.model import Probe, Process
+from diagnose.collect import processes
+from diagnose.collect.bundle import Probe, Process, Sink
 from diagnose.collect.node import lacking
-from diagnose.collect.sink import Sink
+from diagnose.collect.processes import Output, outputs, tail
 from diagnose.redact.redactor import Redactor
+from diagnose.runtime.children import Unavailable
 from tests.collect.machines import Machine
 
 TOKEN = "hf_" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY2z"
@@ -66,7 +65,7 @@ def test_the_end_of_a_file_masked_and_as_old_as_it_is(tmp_path: Path, sink: Sink
     copy = sink.folder / "stdout.log"
     text = copy.read_text()
     lines = text.splitlines()
-    assert len(lines) * len(f"step {0:9} token={TOKEN}\n") > logs.TAIL  # as printed
+    assert len(lines) * len(f"step {0:9} token={TOKEN}\n") > processes.TAIL  # as printed
     assert lines[-1] == "step      9999 token=[masked]"
     assert {line[:5] for line in lines} == {"step "}
     assert TOKEN[3:] not in text
@@ -77,7 +76,7 @@ def test_the_end_of_a_file_masked_and_as_old_as_it_is(tmp_path: Path, sink: Sink
 def test_of_a_secret_that_is_cut_nothing_is_seen(
     tmp_path: Path, sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logs, "TAIL", 2000)
+    monkeypatch.setattr(processes, "TAIL", 2000)
     body = "".join(f"{n:02}" + "Ab3/" * 15 + "\n" for n in range(30))
     key = f"-----BEGIN PRIVATE KEY-----\n{body}-----END PRIVATE KEY-----\n"
     path = tmp_path / "job.log"
@@ -126,7 +125,7 @@ def test_what_is_no_file_is_not_opened(into: int, why: str, sink: Sink, unopened
 def test_a_file_of_another_user_is_not_opened(
     tmp_path: Path, sink: Sink, monkeypatch: pytest.MonkeyPatch, unopened: None
 ) -> None:
-    monkeypatch.setattr(owners, "uid", lambda _pid: 4711)
+    monkeypatch.setattr(processes, "uid", lambda _pid: 4711)
     with (tmp_path / "x").open("wb") as file, printing(file) as pid:
         file.write(b"a line")
         with pytest.raises(Unavailable, match="it prints into a file of another user"):

@@ -11,9 +11,8 @@ import pytest
 
 from diagnose.collect import machine as module
 from diagnose.collect import proc
-from diagnose.collect.children import TimedOut, Unavailable
-from diagnose.collect.model import Process
-from diagnose.collect.sink import Sink
+from diagnose.collect.bundle import Process, Sink
+from diagnose.runtime.children import TimedOut, Unavailable
 from tests.collect.machines import Machine
 
 ONE = Process(20, "rank", rank=0, folder="rank-0")

@@ -14,12 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.collect import bundle, machine, node, ras, stacks
-from diagnose.collect.children import Answer
-from diagnose.collect.model import NodeOptions
-from diagnose.collect.node import collect_node
-from diagnose.collect.reach.within import Over, collect_within
-from diagnose.collect.sink import Sink
+from diagnose.collect import bundle, machine, node, processes, recorder
+from diagnose.collect.bundle import NodeOptions, Sink
+from diagnose.collect.node import Over, collect_node, collect_within
+from diagnose.runtime.children import Answer
 
 SECRET = "hf_" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY2z"
 JOB = f"made-up-{os.getpid()}"  # other tests of this file may run beside these
@@ -84,8 +82,8 @@ def test_a_second_report_of_ras_is_asked_for_where_there_was_a_first(
     def ask(sink: Sink, _: object, __: float, name: str = "ncclras") -> None:
         sink.text(f"{name}.txt", "a report")
 
-    monkeypatch.setattr(ras, "ask", ask)
-    monkeypatch.setattr(ras, "APART_S", 0.01)
+    monkeypatch.setattr(recorder, "ask", ask)
+    monkeypatch.setattr(recorder, "APART_S", 0.01)
     told = {one.name for one in collect_node(tmp_path, NodeOptions(job=JOB, **QUICK)).probes}  # type: ignore[arg-type]
     assert {"ncclras", "ncclras-2"} <= told
 
@@ -204,14 +202,14 @@ def test_without_the_right_to_look_the_rest_is_there(
     job: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def closed(*_: object) -> None:
-        raise OSError(stacks.HINT)
+        raise OSError(processes.HINT)
 
-    monkeypatch.setattr(stacks, "quick", closed)
-    monkeypatch.setattr(stacks, "full", closed)
+    monkeypatch.setattr(processes, "quick", closed)
+    monkeypatch.setattr(processes, "full", closed)
     found = collect_node(tmp_path, NodeOptions(pids=(job.pid,), host="n1", **QUICK))  # type: ignore[arg-type]
     told = {probe.name: probe for probe in found.probes}
-    assert told["rank-3/stack-1"].problem == stacks.HINT
-    assert f"no stacks of 1 process: {stacks.HINT}" in found.problems
+    assert told["rank-3/stack-1"].problem == processes.HINT
+    assert f"no stacks of 1 process: {processes.HINT}" in found.problems
     assert told["activity"].status == "ok"
 
 

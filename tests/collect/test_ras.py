@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from diagnose.collect import ras
-from diagnose.collect.children import Unavailable
-from diagnose.collect.sink import Sink
+from diagnose.collect import recorder
+from diagnose.collect.bundle import Sink
+from diagnose.runtime.children import Unavailable
 
 REPORT = "NCCL version 2.29.1 compiled with CUDA 13.0\n\nJob summary\n"
 
@@ -60,26 +60,26 @@ def old(line: str) -> bytes:
 
 def test_a_report_in_json(sink: Sink) -> None:
     with server(new) as (environment, heard):
-        assert ras.ask(sink, [environment, environment], 5) is None
+        assert recorder.ask(sink, [environment, environment], 5) is None
     assert heard == ["CLIENT PROTOCOL 2", "TIMEOUT 3", "SET FORMAT json", "VERBOSE STATUS"]
     assert (sink.folder / "ncclras.json").read_text() == '{"nccl_version": "2.29.1"}\n'
 
 
 def test_a_second_report_comes_later(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not ras.answered(sink)
+    assert not recorder.answered(sink)
     slept: list[float] = []
-    monkeypatch.setattr("diagnose.collect.ras.time.sleep", slept.append)
+    monkeypatch.setattr("diagnose.collect.recorder.time.sleep", slept.append)
     with server(new) as (environment, _):
-        ras.ask(sink, [environment], 5)
-        assert ras.answered(sink)
-        assert ras.second_report(sink, [environment], 5) is None
+        recorder.ask(sink, [environment], 5)
+        assert recorder.answered(sink)
+        assert recorder.second_report(sink, [environment], 5) is None
     assert (sink.folder / "ncclras-2.json").read_text() == '{"nccl_version": "2.29.1"}\n'
-    assert 4 < slept[-1] <= ras.APART_S
+    assert 4 < slept[-1] <= recorder.APART_S
 
 
 def test_a_report_of_an_nccl_that_knows_no_json(sink: Sink) -> None:
     with server(old) as (environment, heard):
-        assert ras.ask(sink, [environment], 5) is None
+        assert recorder.ask(sink, [environment], 5) is None
     assert heard[-3:] == ["CLIENT PROTOCOL 2", "TIMEOUT 3", "VERBOSE STATUS"]
     assert (sink.folder / "ncclras.txt").read_text() == REPORT
 
@@ -89,7 +89,7 @@ def test_something_else_that_listens_there(sink: Sink) -> None:
         server(lambda _line: b"HTTP/1.1 400 Bad Request\n") as (environment, heard),
         pytest.raises(Unavailable, match=r"what listens at 127.0.0.1:\d+ is not NCCL"),
     ):
-        ras.ask(sink, [environment], 5)
+        recorder.ask(sink, [environment], 5)
     assert heard == ["CLIENT PROTOCOL 2"]
 
 
@@ -98,14 +98,14 @@ def test_a_server_that_ends_the_connection(sink: Sink) -> None:
         server(lambda line: new(line) if line.startswith("CLIENT") else None) as (environment, _),
         pytest.raises(Unavailable, match="no report"),
     ):
-        ras.ask(sink, [environment], 5)
+        recorder.ask(sink, [environment], 5)
 
 
 def test_nobody_listens(sink: Sink) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with pytest.raises(Unavailable, match=f"nobody listens at 127.0.0.1:{port}"):
-        ras.ask(sink, [{"NCCL_RAS_ADDR": f"127.0.0.1:{port}"}], 5)
+        recorder.ask(sink, [{"NCCL_RAS_ADDR": f"127.0.0.1:{port}"}], 5)
 
 
 @pytest.mark.parametrize(
@@ -118,4 +118,4 @@ def test_nobody_listens(sink: Sink) -> None:
     ],
 )
 def test_where_it_listens(address: str, place: tuple[str, int]) -> None:
-    assert ras.place(address) == place
+    assert recorder.place(address) == place

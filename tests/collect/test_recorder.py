@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 
 from diagnose.collect import recorder
-from diagnose.collect.children import Unavailable
-from diagnose.collect.model import Process
-from diagnose.collect.seen import Seen
-from diagnose.collect.sink import Sink
+from diagnose.collect.bundle import Process, Sink
+from diagnose.collect.find import Seen
 from diagnose.parse.flight_recorder import read_dump
+from diagnose.runtime.children import Unavailable
 from tests.collect.machines import Machine
 
 TOKEN = "hf_" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY2z"

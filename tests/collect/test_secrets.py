@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.collect import node, process
-from diagnose.collect.find import Found, find
-from diagnose.collect.model import Process
-from diagnose.collect.seen import Seen
-from diagnose.collect.sink import Sink
+from diagnose.collect import node, processes
+from diagnose.collect.bundle import Process, Sink
+from diagnose.collect.find import Found, Seen, find
 from tests.collect.machines import Machine
 from tests.report.corpus import PEOPLE, SECRETS, values
 from tests.report.test_secrets_in_outputs import unseen
@@ -40,7 +38,7 @@ def test_every_kind_of_secret_everywhere(tmp_path: Path, part: int) -> None:
         seen = Found([one], {20: Seen(20, 1, "python", 0, words, env)})
         out = tmp_path / f"out{number}"
         sink = Sink(out, node._redactor(seen), 1 << 20)
-        process.identify(sink, seen.processes[0], seen)
+        processes.identify(sink, seen.processes[0], seen)
         frame = f"    load (/data/{line}/train.py:3)\n" if "\n" not in line else ""
         sink.text("stack-1.txt", f"Process 20: python train.py {line}\n{frame}{line}\n")
         seen.processes[0].command = sink.one_line(seen.processes[0].command, 2000)
@@ -56,7 +54,7 @@ def test_a_secret_of_the_environment_is_known_wherever_it_stands(
     seen = find()
     sink = Sink(tmp_path / "out", node._redactor(seen), 1 << 20)
     sink.text("stack-1.txt", "    connect (/srv/Gq7tZx91LmPw/db.py:3)")
-    process.identify(sink, seen.processes[0], seen)
+    processes.identify(sink, seen.processes[0], seen)
     assert "Gq7t" not in written(tmp_path / "out")
     about = json.loads((tmp_path / "out" / "process.json").read_text())
     assert about["environment"] == {"MASTER_ADDR": "node1", "RANK": "0"}

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-import errno
 import json
-import os
 from pathlib import Path
+from typing import IO
 
 import pytest
 
-from diagnose.collect.sink import Sink
+from diagnose.collect import bundle
+from diagnose.collect.bundle import Sink
 from diagnose.redact.redactor import Redactor
 
 TOKEN = "hf_" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY2z"
@@ -34,10 +34,11 @@ def test_a_text_is_cut_at_the_limit_and_says_so(tmp_path: Path) -> None:
 
 
 def test_half_a_file_is_not_left(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_fd: int, _data: bytes) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    def full(path: Path, _more: int) -> IO[bytes]:
+        path.touch()
+        return Path("/dev/full").open("wb")
 
-    monkeypatch.setattr(os, "write", full)
+    monkeypatch.setattr(bundle, "private_file", full)
     with pytest.raises(OSError, match=r"No space left on device: 'a\.txt'"):
         sink.text("a.txt", "text")
     assert list(sink.folder.iterdir()) == []

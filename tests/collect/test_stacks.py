@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.collect import stacks
-from diagnose.collect.children import Unavailable
-from diagnose.collect.model import Process
-from diagnose.collect.sink import Sink
+from diagnose.collect import processes
+from diagnose.collect.bundle import Process, Sink
+from diagnose.runtime.children import Unavailable
 from tests.collect.machines import Machine
 
 DUMP = 'Process 20: python train.py\n\nThread 20 (idle): "MainThread"\n    f (/w/train.py:3)'
@@ -21,28 +20,28 @@ DUMP = 'Process 20: python train.py\n\nThread 20 (idle): "MainThread"\n    f (/w
 def pyspy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A program that does as py-spy, by a script that a test writes."""
     place = tmp_path / "py-spy"
-    monkeypatch.setattr(stacks, "found", lambda _name: str(place))
+    monkeypatch.setattr(processes, "found", lambda _name: str(place))
 
     def script(text: str) -> None:
         place.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\n{text}\n')
         place.chmod(0o700)
 
-    monkeypatch.setattr(stacks, "script", script, raising=False)
+    monkeypatch.setattr(processes, "script", script, raising=False)
     return tmp_path / "calls"
 
 
 def says(text: str) -> None:
-    stacks.script(text)  # type: ignore[attr-defined]
+    processes.script(text)  # type: ignore[attr-defined]
 
 
 def full(sink: Sink, pause_s: float = 0.8, left: float = 5.0) -> str | None:
-    return stacks.full(sink, Process(20, "rank", rank=0), pause_s, time.monotonic() + left)
+    return processes.full(sink, Process(20, "rank", rank=0), pause_s, time.monotonic() + left)
 
 
 def test_both_looks_at_a_process(machine: Machine, sink: Sink, pyspy: Path) -> None:
     machine.process(20)
     says(f"cat <<'X'\n{DUMP}\nX")
-    assert stacks.quick(sink, Process(20, "rank", rank=0)) is None
+    assert processes.quick(sink, Process(20, "rank", rank=0)) is None
     assert full(sink) is None
     assert pyspy.read_text().splitlines() == [
         "dump --nonblocking --full-filenames --pid 20", "dump --native --full-filenames --pid 20",
@@ -74,7 +73,7 @@ def test_who_must_not_be_paused_is_not(
 def test_who_waits_for_files_of_others_is_not_paused(
     machine: Machine, sink: Sink, pyspy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stacks.syscalls, "_NAMES", {0: "read"})
+    monkeypatch.setattr(processes.proc, "_NAMES", {0: "read"})
     machine.process(20, call="0 0x5 0x0 0x0 0x0 0x0 0x0 0x7 0x8\n")
     machine.open(20, 5, "/data/rows.bin")
     says("echo Process 20: x")
@@ -98,7 +97,7 @@ def test_without_the_right_to_look_it_says_so(machine: Machine, sink: Sink, pysp
     machine.process(20)
     says("echo 'Permission Denied: Try running again with elevated permissions' >&2; exit 1")
     with pytest.raises(Unavailable, match="it needs the capability SYS_PTRACE, or root"):
-        stacks.quick(sink, Process(20, "rank"))
+        processes.quick(sink, Process(20, "rank"))
     assert len(pyspy.read_text().splitlines()) == 1
     with pytest.raises(Unavailable, match="SYS_PTRACE"):
         full(sink)
@@ -109,18 +108,18 @@ def test_a_process_that_changes_is_looked_at_again(
 ) -> None:
     machine.process(20)
     says(f"[ $(wc -l < {pyspy}) -ge 3 ] && echo Process 20: x || {{ echo torn >&2; exit 1; }}")
-    assert stacks.quick(sink, Process(20, "rank")) is None
+    assert processes.quick(sink, Process(20, "rank")) is None
     says("echo 'Error: Failed to find python version from target process' >&2; exit 1")
     with pytest.raises(OSError, match="no Python in it that py-spy knows"):
-        stacks.quick(sink, Process(20, "rank"))
+        processes.quick(sink, Process(20, "rank"))
 
 
 def test_a_process_that_has_ended(machine: Machine, sink: Sink, pyspy: Path) -> None:
     says("exit 1")
     with pytest.raises(Unavailable, match="the process has ended"):
-        stacks.quick(sink, Process(21, "rank"))
+        processes.quick(sink, Process(21, "rank"))
     with pytest.raises(Unavailable, match="the process has ended"):
-        stacks.full(sink, Process(21, "rank"), 0.8, time.monotonic() + 5)
+        processes.full(sink, Process(21, "rank"), 0.8, time.monotonic() + 5)
 
 
 def test_where_pyspy_is_not_installed_it_says_what_to_install(
@@ -131,9 +130,9 @@ def test_where_pyspy_is_not_installed_it_says_what_to_install(
     def missing(name: str) -> str:
         raise Unavailable(f"there is no {name} here")
 
-    monkeypatch.setattr(stacks, "found", missing)
+    monkeypatch.setattr(processes, "found", missing)
     with pytest.raises(Unavailable, match="pip install py-spy"):
-        stacks.quick(sink, Process(20, "rank"))
+        processes.quick(sink, Process(20, "rank"))
 
 
 def test_stacks_of_a_real_process(sink: Sink) -> None:
@@ -144,7 +143,7 @@ def test_stacks_of_a_real_process(sink: Sink) -> None:
                 break
             time.sleep(0.05)
         try:
-            stacks.quick(sink, Process(child.pid, "rank"))
+            processes.quick(sink, Process(child.pid, "rank"))
         except (OSError, Unavailable) as error:
             pytest.skip(f"not allowed here: {error}")
         assert "<string>:2" in (sink.folder / "stack-1.txt").read_text()

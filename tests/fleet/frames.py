@@ -11,8 +11,8 @@ import pandas as pd
 
 from diagnose.batch.results import COLUMNS, _value, open_results, table_of
 from diagnose.batch.work import Result
-from diagnose.fleet.jobs import NEVER, Jobs
-from diagnose.fleet.read import typed as read_typed
+from diagnose.fleet.columns import part
+from diagnose.fleet.jobs import NEVER, Jobs, joined
 
 BEGIN = datetime(2025, 6, 2, tzinfo=UTC)  # a Monday
 
@@ -54,7 +54,7 @@ def typed(rows: pd.DataFrame, endings: dict[str, str] | None = None) -> Jobs:
         name: [_value(kind, plain(kind, value)) for value in rows[name]]
         for name, kind in COLUMNS.items()
     }
-    return read_typed(table_of(columns), endings)
+    return joined([part(table_of(columns))], endings or {})
 
 
 def plain(kind: str, value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from diagnose.fleet.hostlist import fold
+from diagnose.fleet.nodes import fold
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from diagnose.fleet.causes import NOT_STATED, count, weeks
 from diagnose.fleet.columns import pairs, positions, split, total
 from diagnose.fleet.jobs import Jobs
 from diagnose.fleet.nodes import nodes
-from diagnose.fleet.recurring import recurring
-from diagnose.fleet.unknowns import unknowns
+from diagnose.fleet.recurring import recurring, unknowns
 from tests.sizes import few
 
 from .frames import failed, frame, row, shown, typed

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from diagnose.fleet.unknowns import MAX_KEY, normalise, pattern, unknowns, unreadable
+from diagnose.fleet.recurring import MAX_KEY, normalise, pattern, unknowns, unreadable
 
 from .frames import frame, row, typed
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from diagnose.collect import bundle, proc
-from diagnose.collect.model import Manifest, Node, NodeOptions
+from diagnose.collect.bundle import Manifest, Node, NodeOptions
 from diagnose.collect.node import collect_node
 from tests.lab.launch import WORKER, free_port
 

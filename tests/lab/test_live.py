@@ -20,7 +20,7 @@ import pytest
 
 import diagnose
 from diagnose.collect import bundle, proc
-from diagnose.collect.model import Node
+from diagnose.collect.bundle import Node
 from tests.lab.live import STUCK, WORKER, Live, collected, live, silent_mount
 
 pytest.importorskip("torch")
@@ -179,13 +179,13 @@ def test_without_native_stacks_the_rank_and_the_class_are_the_same(path: Path) -
 def test_without_py_spy_the_kernel_names_a_stopped_rank(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from diagnose.collect import stacks
-    from diagnose.collect.children import Unavailable
+    from diagnose.collect import processes
+    from diagnose.runtime.children import Unavailable
 
     def missing(_name: str) -> Any:
         raise Unavailable("there is no py-spy here")
 
-    monkeypatch.setattr(stacks, "found", missing)
+    monkeypatch.setattr(processes, "found", missing)
     with live(path / "job", STUCK, "--fault=stopped", "--culprit=1") as job:
         hung(job)
         collected(job, path / "bundle")

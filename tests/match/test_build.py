@@ -12,7 +12,7 @@ from diagnose.catalog import kept
 from diagnose.catalog.schema import Catalog, Signature
 from diagnose.match import build
 from diagnose.match.compile import compile_matcher, compiled_before, databases_of
-from diagnose.match.rows import DATABASES, WATCHED, name_of
+from diagnose.match.rows import DATABASES, name_of
 
 LOST = Signature("a.b.c", "t", "cause", [r"the licence (?P<name>\w+) is lost"], cause="env.config")
 STEP = Signature("a.b.d", "t", "progress", [r"step \d+ of"], per_step=True)
@@ -58,10 +58,6 @@ def test_a_catalog_is_compiled_once(compiling: Mock) -> None:
     assert finds()
     assert compiling.call_count == 1
     assert compiled_before(catalog())
-    found = databases_of(catalog(), [WATCHED])[WATCHED]
-    assert found is not None
-    assert {number for number, _ in found.hits(LINE)} == {1}
-    assert compiling.call_count == 1
 
 
 @pytest.mark.parametrize("changed", [damaged, foreign, incomplete])
@@ -70,7 +66,7 @@ def test_what_is_damaged_or_for_another_processor_is_compiled_anew(
 ) -> None:
     databases_of(catalog())
     (good,) = kept.find(name_of("0123"))
-    sections = {name: good.section(name).tobytes() for name in (*DATABASES, WATCHED, "doubts")}
+    sections = {name: good.section(name).tobytes() for name in (*DATABASES, "doubts")}
     kept.keep(name_of("0123"), changed(sections))
     assert not compiled_before(catalog())
     assert finds()

@@ -13,14 +13,14 @@ from rich.console import Console
 import diagnose
 from diagnose.cli import main as cli
 from diagnose.cli import output as console
-from diagnose.collect.sink import Sink
+from diagnose.collect.bundle import Sink
 from diagnose.diagnosis import Diagnosis, Evidence, Reason, RootCause, SourceLine
 from diagnose.redact.redactor import Redactor
 from diagnose.report import github, html, markdown, slack, terminal
 from diagnose.report.html import view
 from diagnose.report.html.scrub import scrubber
 from diagnose.report.safe import escaped, masked
-from diagnose.serve.masking import kept_text
+from diagnose.serve.work import kept_text
 from tests.sizes import few
 
 from .corpus import PEOPLE, PLACES, SECRETS, values

@@ -11,8 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from diagnose.runtime.memory import Relief
-from diagnose.runtime.workers import Worker, dumps
+from diagnose.runtime.workers import Relief, Worker, dumps
 
 # All of its memory is numbers, and the `with` is so far below that its place is one, too.
 FULL = """\

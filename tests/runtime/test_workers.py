@@ -6,10 +6,12 @@ import ctypes
 import os
 import pickle
 import signal
+import struct
 import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -20,7 +22,7 @@ from diagnose.batch.work import Options
 from diagnose.errors import InputError
 from diagnose.ingest.sniff import Container
 from diagnose.runtime import workers
-from diagnose.runtime.process import _PR_SET_PDEATHSIG
+from diagnose.runtime.children import _PR_SET_PDEATHSIG
 from diagnose.runtime.workers import (
     KILLED,
     Pool,
@@ -180,6 +182,41 @@ def test_a_call_ends_in_time_or_when_nobody_wants_it(worker: Worker) -> None:
     with pytest.raises(Stopped):
         worker.run(partial(time.sleep, 60), stop=lambda: True)
     worker.close()
+
+
+def half_a_message(size: int) -> None:
+    assert workers._parent is not None
+    os.write(workers._parent.fileno(), struct.pack("!i", size) + b"x")
+    time.sleep(600)
+
+
+def stop_itself() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def news_without_end() -> None:
+    while True:
+        tell("more")
+
+
+@pytest.mark.parametrize("call", [partial(half_a_message, 1 << 20), stop_itself, news_without_end])
+def test_a_worker_that_hangs_while_it_answers_is_ended(
+    worker: Worker, call: Callable[[], None]
+) -> None:
+    began = time.monotonic()
+    with pytest.raises(TooLongError):
+        worker.run(call, 0.5)
+    with pytest.raises(Stopped):
+        worker.run(call, 60, stop=lambda: time.monotonic() > began + 2)
+    assert time.monotonic() - began < 20
+    assert worker.run(partial(pow, 2, 3)) == 8
+    worker.close()
+
+
+def test_an_answer_is_bounded(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "_MOST", 1000)
+    with pytest.raises(WorkerDiedError):
+        worker.run(partial(half_a_message, 1001), 60)
 
 
 def test_a_worker_that_cannot_start_is_no_end(

@@ -15,9 +15,9 @@ from typing import Any
 import httpx
 
 from diagnose.serve import desk, run
-from diagnose.serve.app import application
 from diagnose.serve.intake import Served
-from diagnose.serve.settings import Settings
+from diagnose.serve.model import Settings
+from diagnose.serve.run import application
 
 ROOT = Path(__file__).parents[2]
 LOG = (ROOT / "fixtures" / "torchrun-missing-rank" / "console.log").read_text()

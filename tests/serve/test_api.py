@@ -14,8 +14,8 @@ import httpx
 import pytest
 from starlette.requests import Request
 
-from diagnose.serve.body import Sending
-from diagnose.serve.body import form as form_of
+from diagnose.serve.intake import Sending
+from diagnose.serve.intake import form as form_of
 from diagnose.serve.spool import Upload
 
 from .running import API, LOG, ROOT, TEXT, Running

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import diagnose
-from diagnose.serve.compare import Row, compare
+from diagnose.serve.pages import Row, compare
 
 from .running import LOG, ROOT, Running
 

@@ -13,8 +13,8 @@ import pytest
 
 from diagnose.runtime.workers import Stopped
 from diagnose.serve import desk
-from diagnose.serve.app import tidy
-from diagnose.serve.task import Done, Failed, Progress, Summary, Task
+from diagnose.serve.model import Done, Failed, Progress, Summary, Task
+from diagnose.serve.run import tidy
 
 from .running import API, TEXT, Running, running
 
@@ -56,7 +56,7 @@ class Slow:
 def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Slow]]:
     monkeypatch.setattr(desk, "Worker", Slow)
     monkeypatch.setattr(desk, "check", lambda *_: None)
-    monkeypatch.setattr("diagnose.serve.app.STOP_SECONDS", 0.05)
+    monkeypatch.setattr("diagnose.serve.run.STOP_SECONDS", 0.05)
     monkeypatch.setattr("diagnose.serve.pages._WAIT", 0.05)
     Slow.gate.clear()
     Slow.began.clear()
@@ -158,7 +158,7 @@ def test_a_job_whose_input_is_gone_fails(slow: type[Slow], tmp_path: Path) -> No
 def test_a_graceful_end_keeps_what_runs(
     slow: type[Slow], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("diagnose.serve.app.STOP_SECONDS", 60.0)
+    monkeypatch.setattr("diagnose.serve.run.STOP_SECONDS", 60.0)
     with running(tmp_path, workers=1) as server:
         job = put(server, "1")
         server.until(job, "running")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from diagnose.errors import InputError
-from diagnose.serve import fetch
+from diagnose.serve import spool
 
 from .running import API, LOG, running
 
@@ -26,7 +26,7 @@ ROOT = "https://logs.example.org/jobs"
     ],
 )
 def test_what_lies_below_is_fetched(url: str) -> None:
-    assert fetch.permitted(url, [ROOT])
+    assert spool.permitted(url, [ROOT])
 
 
 @pytest.mark.parametrize(
@@ -55,14 +55,14 @@ def test_what_lies_below_is_fetched(url: str) -> None:
     ],
 )
 def test_everything_else_is_not(url: str) -> None:
-    assert not fetch.permitted(url, [ROOT])
-    assert not fetch.permitted(url, [])
+    assert not spool.permitted(url, [ROOT])
+    assert not spool.permitted(url, [])
 
 
 @pytest.mark.parametrize("url", ["ftp://x/", "https://x/?q", "x", "https://u@x/", "https:///x"])
 def test_a_prefix_is_a_plain_url(url: str) -> None:
     with pytest.raises(InputError, match="--allow-url"):
-        fetch.prefix(url)
+        spool.prefix(url)
 
 
 class Site(BaseHTTPRequestHandler):
@@ -99,7 +99,7 @@ def site() -> Iterator[str]:
 
 
 def get(site: str, path: str, folder: Path) -> None:
-    fetch.fetch([f"{site}{path}"], [f"{site}/jobs"], folder, 1 << 20, lambda _: None)
+    spool.fetch([f"{site}{path}"], [f"{site}/jobs"], folder, 1 << 20, lambda _: None)
 
 
 def test_a_log_is_fetched_under_its_name(site: str, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_what_is_not_fetched(site: str, tmp_path: Path, path: str, error: str) -
 def test_nobody_there(tmp_path: Path) -> None:
     url = "http://127.0.0.1:9/jobs/1"
     with pytest.raises(InputError, match="cannot be fetched: "):
-        fetch.fetch([url], [url], tmp_path, 1000, lambda _: None)
+        spool.fetch([url], [url], tmp_path, 1000, lambda _: None)
 
 
 def test_urls_through_the_api(site: str, tmp_path: Path) -> None:

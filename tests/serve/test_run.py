@@ -19,7 +19,7 @@ import pytest
 from diagnose.cli.main import run as command
 from diagnose.errors import InputError
 from diagnose.serve import run
-from diagnose.serve.settings import Settings
+from diagnose.serve.model import Settings
 from diagnose.serve.store import Store
 
 from .running import API, LOG, ROOT, running

@@ -14,8 +14,8 @@ import zstandard
 
 from diagnose.errors import InputError
 from diagnose.serve import spool, work
-from diagnose.serve.task import Done, Task
-from diagnose.serve.unpack import unpack
+from diagnose.serve.model import Done, Task
+from diagnose.serve.saves import unpack
 from tests.archives import header
 from tests.checkpoint.make import dcp, hf
 

@@ -295,17 +295,17 @@ def test_a_huge_length_is_refused_before_it_comes(server: Running) -> None:
 def test_who_sends_too_slowly_is_sent_away(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from diagnose.serve import body
+    from diagnose.serve import intake
 
-    monkeypatch.setattr(body, "BODY_IDLE_SECONDS", 0.2)
+    monkeypatch.setattr(intake, "BODY_IDLE_SECONDS", 0.2)
     with _raw(server) as connection:
         connection.sendall(
             b"POST /api/v1/diagnoses HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
             b"Content-Length: 100\r\n\r\nx"
         )
         assert connection.recv(4096).startswith(b"HTTP/1.1 408")
-    monkeypatch.setattr(body, "BODY_IDLE_SECONDS", 5.0)
-    monkeypatch.setattr(body, "BODY_GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(intake, "BODY_IDLE_SECONDS", 5.0)
+    monkeypatch.setattr(intake, "BODY_GRACE_SECONDS", 0.1)
     with _raw(server) as connection:
         connection.sendall(
             b"POST /api/v1/diagnoses HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
@@ -326,10 +326,10 @@ _DRIP = (
 def test_uploads_that_drip_keep_nobody_out(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from diagnose.serve import body
+    from diagnose.serve import intake
 
-    monkeypatch.setattr(body, "MAX_UPLOADS", 4)
-    monkeypatch.setattr(body, "UPLOAD_SURE_SECONDS", 0.3)
+    monkeypatch.setattr(intake, "MAX_UPLOADS", 4)
+    monkeypatch.setattr(intake, "UPLOAD_SURE_SECONDS", 0.3)
     with ExitStack() as stack:
         dripping = [stack.enter_context(_raw(server)) for _ in range(4)]
         for connection in dripping:
@@ -345,10 +345,10 @@ def test_uploads_that_drip_keep_nobody_out(
 
 
 def test_one_address_does_not_take_all_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    from diagnose.serve import body
+    from diagnose.serve import intake
 
-    monkeypatch.setattr(body, "MAX_UPLOADS_OF_ONE", 2)
-    held = body.Uploads()
+    monkeypatch.setattr(intake, "MAX_UPLOADS_OF_ONE", 2)
+    held = intake.Uploads()
     with ExitStack() as stack:
         places = [stack.enter_context(held.place(client)) for client in ("a", "a", "a", "b")]
         assert [place is not None for place in places] == [True, True, False, True]
@@ -356,11 +356,11 @@ def test_one_address_does_not_take_all_places(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_is_fast_does_not_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    from diagnose.serve import body
+    from diagnose.serve import intake
 
-    monkeypatch.setattr(body, "MAX_UPLOADS", 1)
-    monkeypatch.setattr(body, "UPLOAD_SURE_SECONDS", 0.0)
-    held = body.Uploads()
+    monkeypatch.setattr(intake, "MAX_UPLOADS", 1)
+    monkeypatch.setattr(intake, "UPLOAD_SURE_SECONDS", 0.0)
+    held = intake.Uploads()
     with held.place("a") as first:
         assert first is not None
         first.size = 1 << 30
@@ -416,7 +416,7 @@ def test_who_does_not_read_the_answer_is_let_go(monkeypatch: pytest.MonkeyPatch)
 def test_a_full_disk_and_too_many_uploads_are_told(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from diagnose.serve import body, intake
+    from diagnose.serve import intake
 
     nothing = shutil.disk_usage("/")._replace(free=0)
     with monkeypatch.context() as patch:
@@ -427,7 +427,7 @@ def test_a_full_disk_and_too_many_uploads_are_told(
             intake.shutil, "disk_usage", lambda _: nothing._replace(free=(256 << 20) + 10)
         )
         assert server.http.post(API, content="x", headers=TEXT).status_code == 202
-    monkeypatch.setattr(body, "MAX_UPLOADS", 0)
+    monkeypatch.setattr(intake, "MAX_UPLOADS", 0)
     assert server.http.post(API, content="x", headers=TEXT).status_code == 429
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from diagnose.serve.model import Summary
 from diagnose.serve.store import Store, new_id
-from diagnose.serve.task import Summary
 
 SUMMARY = Summary("hung", "x.y", "high", "A headline", "", "rank 1", 1, "gpu07 allreduce")
 

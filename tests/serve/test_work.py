@@ -16,9 +16,9 @@ import zstandard
 
 import diagnose
 from diagnose.redact.redactor import Redactor
-from diagnose.serve import desk, masking, task, work
-from diagnose.serve.masking import kept_logs, kept_text
-from diagnose.serve.task import MASKED, PASTE, TYPES, Done, Failed, Progress, Task
+from diagnose.serve import desk, model, work
+from diagnose.serve.model import MASKED, PASTE, TYPES, Done, Failed, Progress, Task
+from diagnose.serve.work import kept_logs, kept_text
 
 from .running import LOG, ROOT
 
@@ -90,15 +90,15 @@ def test_logs_are_kept_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for rank in range(3):
         (tmp_path / f"rank{rank}.log").write_text("one line\n" * 10)
     job = diagnose.load(tmp_path)
-    monkeypatch.setattr(masking, "KEPT_EACH", 50)
-    monkeypatch.setattr(masking, "KEPT", 80)
+    monkeypatch.setattr(work, "KEPT_EACH", 50)
+    monkeypatch.setattr(work, "KEPT", 80)
     assert kept_logs(job.sources, None) == (
         "==> rank0.log <==\n" + "one line\n" * 5 + "[the rest of this log is not kept]\n\n"
         "==> rank1.log <==\n" + "one line\n" * 4 + "[the rest of this log is not kept]\n\n"
         "==> rank2.log <==\n\n[the rest of this log is not kept]\n"
     )  # fmt: skip
-    monkeypatch.setattr(masking, "KEPT_EACH", 90)
-    monkeypatch.setattr(masking, "KEPT", 90)
+    monkeypatch.setattr(work, "KEPT_EACH", 90)
+    monkeypatch.setattr(work, "KEPT", 90)
     assert kept_logs(job.sources, None) == (
         "==> rank0.log <==\n" + "one line\n" * 10 + "\n[further logs are not kept]\n"
     )
@@ -112,7 +112,7 @@ def test_logs_are_kept_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ],
 )
 def test_what_is_no_log_fails_in_a_line(
-    tmp_path: Path, content: bytes, kind: task.Kind, error: str
+    tmp_path: Path, content: bytes, kind: model.Kind, error: str
 ) -> None:
     (tmp_path / PASTE).write_bytes(content)
     result = work.attempt(Task(str(tmp_path), kind, ("json",)), lambda _: None)

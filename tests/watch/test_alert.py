@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import json
 
-from diagnose.watch.alert import Alert, Standing, details, line, masked, title, variables, words
-from diagnose.watch.verdict import Verdict
+from diagnose.watch.alert import (
+    Alert,
+    Standing,
+    Verdict,
+    details,
+    line,
+    masked,
+    title,
+    variables,
+    words,
+)
 
 TOKEN = "hf_" + "aBcDeFgHiJkLmNoPqRsTuVwXyZaBcDeFgH"
 NOW = (

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diagnose.watch import follow as following
-from diagnose.watch import wake as waking
+from diagnose.watch import run as waking
 from diagnose.watch.follow import Follow, logs
-from diagnose.watch.wake import Stop, Wake
+from diagnose.watch.run import Stop, Wake
 
 
 class Clock:

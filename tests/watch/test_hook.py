@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from diagnose.watch.hook import Hook
+from diagnose.watch.outlets import Hook
 
 
 def ran(command: str, values: dict[str, str], limit_s: float = 20.0) -> list[str]:

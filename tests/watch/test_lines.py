@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.watch.tail import LIMIT, Lines
+from diagnose.watch.follow import LIMIT, Lines
 
 PIECES = st.lists(
     st.sampled_from(

@@ -9,7 +9,7 @@ from urllib.request import urlopen
 import pytest
 
 from diagnose.errors import InputError
-from diagnose.watch.metrics import Metrics, View, parsed
+from diagnose.watch.outlets import Metrics, View, parsed
 from diagnose.watch.pulse import State
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from diagnose.watch.follow import Lines
 from diagnose.watch.notice import AUTHORS, TEMPLATES, Notice, Says, Who
-from diagnose.watch.tail import Lines
 from tests.watch.simulated import memory, notices, reader
 
 SAID = {

@@ -6,7 +6,7 @@ from itertools import accumulate
 
 import pytest
 
-from diagnose.watch.pace import LEAST, WARM_UP, Pace
+from diagnose.watch.pulse import LEAST, WARM_UP, Pace
 
 
 def paced(intervals: list[float], look: float = 0.0) -> Pace:

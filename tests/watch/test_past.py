@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diagnose.watch.past import Past, merged
+from diagnose.watch.notice import Past, merged
 from tests.watch.simulated import notices
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from diagnose.watch.stdin import Spool
+from diagnose.watch.follow import Spool
 
 
 def kept(pieces: list[bytes], head: int = 10, tail: int = 20) -> bytes:

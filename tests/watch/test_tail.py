@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diagnose.watch.tail import MAX_UNREAD, READ, Lines, Tail
+from diagnose.watch.follow import MAX_UNREAD, READ, Lines, Tail
 
 
 def all_of(tail: Tail) -> bytes:

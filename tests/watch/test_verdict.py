@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.watch import verdict
-from diagnose.watch.verdict import Question, Verdict, diagnosed
+from diagnose.watch import alert
+from diagnose.watch.alert import Question, Verdict, diagnosed
 
 ROOT = Path(__file__).parents[2]
 HANG = str(ROOT / "fixtures" / "torchrun-missing-rank")
@@ -52,4 +52,4 @@ def test_it_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("answer", [b"", b"[]", b'{"verdict": "hung"}', b'{"root_cause": 1}'])
 def test_strange_answers(answer: bytes) -> None:
-    assert verdict._read(answer).problem == "the diagnosis gave no verdict"
+    assert alert._read(answer).problem == "the diagnosis gave no verdict"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from diagnose.errors import InputError
-from diagnose.watch.webhook import Webhook, message
+from diagnose.watch.outlets import Webhook, message
 
 
 class Chat(HTTPServer):

@@ -137,17 +137,13 @@ def program() -> bytes:
             add(name.replace(".", "/") + end, path.read_bytes())
         for path in sorted(SECRETS.glob("*.json")):
             add(path.relative_to(PACKAGE.parent).as_posix(), path.read_bytes())
-        spy = _spy()
+        # The py-spy that is installed here: one file without libraries of its own.
+        beside = str(Path(sys.executable).parent)
+        spy = shutil.which("py-spy", path=beside) or shutil.which("py-spy")
         add(ABOUT, json.dumps({"machine": platform.machine() if spy else None}).encode())
         if spy:
-            add(SPY, spy.read_bytes())
+            add(SPY, Path(spy).read_bytes())
     return data.getvalue()
-
-
-def _spy() -> Path | None:
-    """The py-spy that is installed here: one file without libraries of its own."""
-    found = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which("py-spy")
-    return Path(found) if found else None
 
 
 def modules(entry: str) -> dict[str, Path]:

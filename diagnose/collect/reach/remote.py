@@ -19,9 +19,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from diagnose.collect import bundle
-from diagnose.collect.model import NodeOptions
+from diagnose.collect.bundle import NodeOptions
+from diagnose.collect.node import collect_within
 from diagnose.collect.reach import frames
-from diagnose.collect.reach.within import collect_within
 
 # The number of a process among those of its launcher on this node.
 _LOCAL = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK", "SLURM_LOCALID")

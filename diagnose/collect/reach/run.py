@@ -1,9 +1,11 @@
-"""One bundle from beginning to end: the nodes are reached, and what came is put in its place."""
+"""One bundle from beginning to end: the nodes are reached, and what came is put in its place.
+
+How that goes is shown on a terminal: a line for each of a few nodes, a count of many.
+"""
 
 from __future__ import annotations
 
 import shutil
-import signal
 import tempfile
 import threading
 import time
@@ -13,18 +15,18 @@ from dataclasses import dataclass, field
 from dataclasses import replace as changed
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO
 
 from diagnose import __version__
 from diagnose.collect import bundle
-from diagnose.collect.model import MANIFEST, Manifest, NodeOptions
-from diagnose.collect.node import now
-from diagnose.collect.reach.fan import gather
-from diagnose.collect.reach.model import Limits, Plan, Reached
-from diagnose.collect.reach.within import collect_within
+from diagnose.collect.bundle import MANIFEST, Manifest, NodeOptions
+from diagnose.collect.node import collect_within, now
+from diagnose.collect.reach.gather import Limits, Reached, gather
+from diagnose.collect.reach.ways import Plan
 from diagnose.errors import InputError
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+from diagnose.runtime.command import handling
+from diagnose.runtime.files import unwritable
+from diagnose.text.ranks import counted
 
 
 @dataclass(slots=True)
@@ -68,8 +70,7 @@ def collect(
         finally:
             shutil.rmtree(folder, ignore_errors=True)
     except OSError as error:
-        what = (error.strerror or str(error)).lower()
-        raise InputError(f"cannot write {target}: {what}") from error
+        raise unwritable(target, error) from error
     found.seconds = time.monotonic() - began
     found.interrupted |= stop.is_set()
     return found
@@ -99,7 +100,7 @@ def check(target: Path, *, replace: bool) -> None:
         if not target.absolute().parent.is_dir():
             raise InputError(f"cannot write {target}: its folder does not exist")
     except OSError as error:
-        raise InputError(f"cannot write {target}: {(error.strerror or '').lower()}") from error
+        raise unwritable(target, error) from error
 
 
 def _collected(
@@ -132,22 +133,14 @@ def _collected(
 def _stopping() -> Iterator[threading.Event]:
     """An event that is set by what asks a process to end; who asks again does not want to wait."""
     stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
 
     def end(_number: int, _frame: FrameType | None) -> None:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
 
-    handled = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, end) for number in handled}
-    try:
+    with handling(end):
         yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _put(folder: Path, target: Path) -> None:
@@ -162,3 +155,61 @@ def _put(folder: Path, target: Path) -> None:
     folder.rename(target)
     if old is not None:
         shutil.rmtree(old.parent, ignore_errors=True)
+
+
+_FEW = 32
+
+
+class Progress:
+    """Called with each node that is done; `clean` makes a text from elsewhere one harmless line."""
+
+    def __init__(self, stream: TextIO, total: int, clean: Callable[[str], str]) -> None:
+        self._stream = stream
+        self._total = total
+        self._clean = clean
+        self._done = self._wrong = 0
+        self._shown = stream.isatty()
+
+    def __call__(self, reached: Reached) -> None:
+        """One call has come to its end."""
+        self._done += 1
+        self._wrong += bool(reached.problems)
+        if not self._shown:
+            return
+        if self._total <= _FEW:
+            self._say(f"{self._clean(outcome(reached))}\n")
+        else:
+            wrong = f", {self._wrong} with problems" if self._wrong else ""
+            self._say(f"\r{self._done}/{counted(self._total, 'node')}{wrong}\x1b[K")
+
+    def end(self) -> None:
+        """Leave the line of the count."""
+        if self._shown and self._done and self._total > _FEW:
+            self._say("\n")
+
+    def _say(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
+
+
+def outcome(reached: Reached) -> str:
+    """`node1: 8 ranks, 1.2 MiB, 6.1 s`, or what is wrong."""
+    if not reached.nodes:
+        return reached.problems[0] if reached.problems else f"{reached.name}: no answer"
+    return (
+        f"{reached.name}: {counted(sum(map(ranks, reached.nodes)), 'rank')}, "
+        f"{size(reached.size)}, {reached.seconds:.1f} s"
+    )
+
+
+def ranks(document: dict[str, object]) -> int:
+    """How many ranks the document of a node has."""
+    processes = document.get("processes")
+    if not isinstance(processes, list):
+        return 0
+    return sum(isinstance(one, dict) and one.get("role") == "rank" for one in processes)
+
+
+def size(number: int) -> str:
+    """`12.3 MiB`."""
+    return f"{number / 2**20:.1f} MiB" if number >= 1 << 20 else f"{number / 2**10:.1f} KiB"

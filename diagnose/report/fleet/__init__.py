@@ -6,7 +6,7 @@ slurm_exclude is a list of suspect nodes that Slurm's commands take.
 
 from __future__ import annotations
 
-from diagnose.fleet.hostlist import fold
+from diagnose.fleet.nodes import fold
 from diagnose.fleet.summary import Fleet
 
 __all__ = ["slurm_exclude"]

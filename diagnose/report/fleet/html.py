@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from diagnose import __version__
 from diagnose.fleet.causes import CAUSE, HOST, WEEK
-from diagnose.fleet.hostlist import fold
+from diagnose.fleet.nodes import fold
 from diagnose.fleet.summary import Fleet
 from diagnose.report.fleet import pictures, words
 from diagnose.report.html.scrub import scrubber

@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.text import Text
 
 from diagnose.fleet.causes import CAUSE, HOST, WEEK, Group
-from diagnose.fleet.hostlist import fold
+from diagnose.fleet.nodes import fold
+from diagnose.fleet.recurring import Gap
 from diagnose.fleet.summary import Fleet
-from diagnose.fleet.unknowns import Gap
 from diagnose.redact.redactor import mask
 from diagnose.report.fleet import words
 from diagnose.report.safe import clean

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.collect.model import NodeOptions
-from diagnose.collect.reach import older, program, ssh
+from diagnose.collect.bundle import NodeOptions
+from diagnose.collect.reach import older, program, ways
+from diagnose.collect.reach.gather import unpack
 from diagnose.collect.reach.hosts import Host
 from diagnose.collect.reach.program import Start, installed, sent
 from diagnose.collect.reach.remote import arguments
-from diagnose.collect.reach.unpack import unpack
 from tests.collect.reach.running import ranks
 from tests.report.corpus import INNOCENT, SECRETS
 
@@ -148,7 +148,7 @@ def test_any_login_shell_takes_the_command_as_it_is(shell: str, tmp_path: Path) 
     if not shutil.which(shell):
         pytest.skip(f"no {shell} here")
     start = sent(["--help"], program.program())
-    command = ssh.call(Host("n1"), start).command[-1]
+    command = ways.ssh([Host("n1")], start).calls[0].command[-1]
     done = subprocess.run(
         [shell, "-c", command], input=start.stdin, capture_output=True, check=False, timeout=60
     )

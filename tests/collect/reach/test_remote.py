@@ -15,13 +15,14 @@ from typing import IO
 
 import pytest
 
-from diagnose.collect import bundle
-from diagnose.collect.model import Node, NodeOptions, Process
-from diagnose.collect.reach import remote, within
+from diagnose.collect import bundle, node
+from diagnose.collect.bundle import Node, NodeOptions, Process
+from diagnose.collect.node import Over, collect_within
+from diagnose.collect.reach import remote
 from diagnose.collect.reach.frames import split
+from diagnose.collect.reach.gather import Unpacked, unpack
 from diagnose.collect.reach.remote import answer, arguments, main
-from diagnose.collect.reach.unpack import Unpacked, unpack
-from diagnose.collect.reach.within import Over, collect_within
+from diagnose.runtime import command
 
 FD = 1  # of standard output
 
@@ -47,7 +48,7 @@ def slow(folder: Path, options: NodeOptions) -> Node:
 
 @pytest.fixture
 def probes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
-    monkeypatch.setattr(within, "collect_node", quick)
+    monkeypatch.setattr(node, "collect_node", quick)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     for name in remote._LOCAL:
         monkeypatch.delenv(name, raising=False)
@@ -102,27 +103,27 @@ def test_of_the_processes_of_a_launcher_on_a_node_one_answers(
 def test_when_the_time_is_over_what_there_is_is_sent(
     probes: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
 ) -> None:
-    probes.setattr(within, "collect_node", slow)
+    probes.setattr(node, "collect_node", slow)
     began = time.monotonic()
     assert answer(NodeOptions(), 0.3) == 0
     assert time.monotonic() - began < 10
     out, err = capfdbinary.readouterr()
     assert err == b"diagnose: no end in 0.3 s\n"
     assert unpacked(out, tmp_path / "out").complete
-    node = tmp_path / "out" / "nodes" / "h"
-    document = json.loads((node / "node.json").read_text())
+    place = tmp_path / "out" / "nodes" / "h"
+    document = json.loads((place / "node.json").read_text())
     assert (document["host"], document["problems"]) == ("h", ["ended early: no end in 0.3 s"])
-    assert (node / "kernel.log").read_text() == "quiet\n"
+    assert (place / "kernel.log").read_text() == "quiet\n"
 
 
 def test_signals_are_as_before(probes: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    before = [signal.getsignal(number) for number in (*within._SIGNALS, signal.SIGALRM)]
+    before = [signal.getsignal(number) for number in (*command._TO_END, signal.SIGALRM)]
     _, over = collect_within(tmp_path, NodeOptions(), 30)
     assert over is None
-    probes.setattr(within, "collect_node", slow)
+    probes.setattr(node, "collect_node", slow)
     _, over = collect_within(tmp_path / "b", NodeOptions(), 0.1)
     assert isinstance(over, Over)
-    assert [signal.getsignal(number) for number in (*within._SIGNALS, signal.SIGALRM)] == before
+    assert [signal.getsignal(number) for number in (*command._TO_END, signal.SIGALRM)] == before
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
@@ -142,9 +143,9 @@ def test_nobody_reads_any_more(probes: pytest.MonkeyPatch, tmp_path: Path) -> No
     script = (
         "import sys\n"
         "from tests.collect.reach.test_remote import quick\n"
-        "from diagnose.collect.reach import remote, within\n"
-        "from diagnose.collect.model import NodeOptions\n"
-        "within.collect_node = quick\n"
+        "from diagnose.collect import node\nfrom diagnose.collect.reach import remote\n"
+        "from diagnose.collect.bundle import NodeOptions\n"
+        "node.collect_node = quick\n"
         "sys.exit(remote.answer(NodeOptions(), 30))\n"
     )
     mine, its = os.pipe()
@@ -165,14 +166,14 @@ def test_a_child_that_is_stuck_does_not_keep_the_stream_open(
     script = (
         "import os, sys, time\n"
         "from tests.collect.reach import test_remote\n"
-        "from diagnose.collect.reach import remote, within\n"
-        "from diagnose.collect.model import NodeOptions\n"
+        "from diagnose.collect import node\nfrom diagnose.collect.reach import remote\n"
+        "from diagnose.collect.bundle import NodeOptions\n"
         "def forks(folder, options):\n"
         "    if os.fork() == 0:\n"
         "        time.sleep(8)\n"
         "        os._exit(0)\n"
         "    return test_remote.quick(folder, options)\n"
-        "within.collect_node = forks\n"
+        "node.collect_node = forks\n"
         "sys.exit(remote.answer(NodeOptions(), 30))\n"
     )
     began = time.monotonic()

@@ -16,12 +16,12 @@ import pytest
 
 from diagnose import __version__
 from diagnose.collect import bundle
-from diagnose.collect.model import Manifest, NodeOptions
-from diagnose.collect.reach import within
-from diagnose.collect.reach.model import Call, Limits, Plan
+from diagnose.collect import node as module
+from diagnose.collect.bundle import Manifest, NodeOptions
+from diagnose.collect.reach.gather import Call, Limits, Plan
 from diagnose.collect.reach.run import collect
 from diagnose.errors import InputError
-from tests.collect.reach.test_fan import answers, node
+from tests.collect.reach.test_gather import answers, node
 from tests.collect.reach.test_remote import quick, slow
 
 LIMITS = Limits(20.0, 1 << 20)
@@ -62,7 +62,7 @@ def test_the_bundle_of_some_nodes(tmp_path: Path) -> None:
 
 
 def test_this_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(within, "collect_node", quick)
+    monkeypatch.setattr(module, "collect_node", quick)
     found = collect(None, NodeOptions(job="j"), LIMITS, tmp_path / "bundle")
     told = manifest(tmp_path / "bundle")
     assert (told["via"], told["problems"]) == ("here", [])
@@ -71,7 +71,7 @@ def test_this_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_this_node_when_its_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(within, "collect_node", slow)
+    monkeypatch.setattr(module, "collect_node", slow)
     found = collect(None, NodeOptions(), Limits(0.3, 1 << 20), tmp_path / "bundle")
     assert found.problems == ["this node: ended early: no end in 0.3 s"]
     assert not found.interrupted
@@ -161,7 +161,7 @@ def test_a_full_disk_leaves_a_short_manifest(
 def test_outside_of_the_main_thread_signals_are_not_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(within, "collect_node", quick)
+    monkeypatch.setattr(module, "collect_node", quick)
     done = []
 
     def work() -> None:
@@ -180,8 +180,8 @@ def test_a_signal_ends_it_with_what_came(number: int, tmp_path: Path) -> None:
     script = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from diagnose.collect.model import NodeOptions\n"
-        "from diagnose.collect.reach.model import Call, Limits, Plan\n"
+        "from diagnose.collect.bundle import NodeOptions\n"
+        "from diagnose.collect.reach.gather import Call, Limits, Plan\n"
         "from diagnose.collect.reach.run import collect\n"
         f"folder = Path({str(tmp_path)!r})\n"
         "calls = [Call('n1', ('cat', f'{folder}/n1.answer')), Call('n2', ('sleep', '60'))]\n"
@@ -209,7 +209,7 @@ def test_a_signal_ends_it_with_what_came(number: int, tmp_path: Path) -> None:
 def test_a_signal_during_the_probes_of_this_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(within, "collect_node", slow)
+    monkeypatch.setattr(module, "collect_node", slow)
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     found = collect(None, NodeOptions(), LIMITS, tmp_path / "b")
     assert found.interrupted
@@ -221,9 +221,9 @@ def test_who_asks_twice_does_not_want_to_wait(tmp_path: Path) -> None:
     script = (
         "import os, signal, threading\n"
         "from pathlib import Path\n"
-        "from diagnose.collect.model import NodeOptions\n"
+        "from diagnose.collect.bundle import NodeOptions\n"
         "from diagnose.collect.reach import run\n"
-        "from diagnose.collect.reach.model import Call, Limits, Plan\n"
+        "from diagnose.collect.reach.gather import Call, Limits, Plan\n"
         "for after in (0.5, 1.0):\n"
         "    threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
         "call = Call('n1', ('sh', '-c', \"trap '' TERM; while :; do sleep 0.1; done\"))\n"

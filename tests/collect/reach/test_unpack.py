@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from diagnose.collect import bundle
-from diagnose.collect.reach import unpack as module
-from diagnose.collect.reach.unpack import Unpacked, unpack
+from diagnose.collect.reach import gather as module
+from diagnose.collect.reach.gather import Unpacked, unpack
 
 MIB = 1 << 20
 
