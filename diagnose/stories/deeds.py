@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from operator import attrgetter
 from typing import TypeVar
 
@@ -241,13 +242,17 @@ class Deeds:
         by_author = _by(self.author, map(self.timeline.at, merged))
         return {author: [*map(_INDEX, own)] for author, own in by_author.items()}
 
+    @cached_property
+    def _deaths_of_nobody(self) -> list[int]:
+        nameless = [ends for author, ends in self._deaths.items() if author.kind == "source"]
+        return sorted(chain(*nameless))
+
     def end_after(self, author: Author, event: Event) -> tuple[int, bool]:
         """The index at which an author ended after an event, else the last one; whether it did."""
         found = []
-        for who, ends in self._deaths.items():
-            if who == author or who.kind == "source":
-                at = bisect_right(ends, event.index)
-                found += ends[at : at + 1]
+        for ends in (self._deaths.get(author, []), self._deaths_of_nobody):
+            at = bisect_right(ends, event.index)
+            found += ends[at : at + 1]
         return min(found, default=self.last), bool(found)
 
     def died_after(self, event: Event) -> bool:

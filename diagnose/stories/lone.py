@@ -101,14 +101,16 @@ def _outlier(latest: Mapping[Author, Rhythm]) -> tuple[Rhythm, int] | None:
     if len(latest) < 2 or not strides or any(one.last.step is None for one in latest.values()):
         return None
     stride = max(1, int(median(strides)))
-    for rhythm in sorted(latest.values(), key=lambda one: one.last.step or 0):
-        others = [one for one in latest.values() if one is not rhythm]
-        steps = [one.last.step or 0 for one in others]
-        if len(rhythm.lines) < 2 or max(steps) - min(steps) > _TOGETHER * stride:
+    rhythms = sorted(latest.values(), key=lambda one: one.last.step or 0)
+    steps = [one.last.step or 0 for one in rhythms]
+    for place, rhythm in enumerate(rhythms):
+        # The fewest and the most steps of the others.
+        least, most = steps[1 if place == 0 else 0], steps[-2 if rhythm is rhythms[-1] else -1]
+        if len(rhythm.lines) < 2 or most - least > _TOGETHER * stride:
             continue
-        lines = (min(steps) - (rhythm.last.step or 0)) // stride
+        lines = (least - steps[place]) // stride
         if lines < 0:  # the counter began again, with another epoch
-            lines = min(_lines_between(rhythm, one) for one in others)
+            lines = min(_lines_between(rhythm, one) for one in rhythms if one is not rhythm)
         if lines > 0:
             return rhythm, lines
     return None
