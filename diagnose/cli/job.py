@@ -35,7 +35,7 @@ def diagnosed(
     patterns: Sequence[Path],
     checkpoints: Sequence[str],
     workers: int | None,
-    later: str = "report.html.context",
+    later: str = "report.safe",
 ) -> tuple[Job, Diagnosis]:
     """The job of these paths, or of a paste, and its diagnosis.
 
@@ -109,7 +109,7 @@ def _tell_compiling(patterns: Sequence[Path]) -> None:
 
 def _load_engine(later: str) -> None:
     """Load what comes after the scan, while other processes are at it already."""
-    for name in ("infer.pipeline", "checkpoint.tree", later):
+    for name in ("infer.pipeline", "checkpoint.tree", "job.reread", later):
         import_module(f"diagnose.{name}")
 
 

@@ -11,8 +11,7 @@ from diagnose.mcp.answer import Answer
 from diagnose.mcp.root import Root
 from diagnose.mcp.triage import drawn
 from diagnose.report import checkpoint as report
-from diagnose.report.html.scrub import Scrub
-from diagnose.report.safe import each
+from diagnose.report.safe import Scrub, each
 
 MAX_CHECKPOINTS, MAX_REASONS = 30, 4
 _LIMITS = (

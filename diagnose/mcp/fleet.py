@@ -11,7 +11,7 @@ from diagnose.mcp.answer import UNTRUSTED, Answer, quoted
 from diagnose.mcp.root import Root
 from diagnose.mcp.triage import drawn
 from diagnose.report.fleet import tables, terminal
-from diagnose.report.html.scrub import Scrub
+from diagnose.report.safe import Scrub
 
 
 def fleet(root: Root, path: str, by: str, catalog: Catalog, scrub: Scrub) -> Answer:

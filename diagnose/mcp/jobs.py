@@ -19,8 +19,7 @@ from diagnose.job.model import Job
 from diagnose.job.parallel import processes
 from diagnose.mcp.root import Root
 from diagnose.redact.redactor import Redactor
-from diagnose.report.html.context import learn
-from diagnose.report.html.scrub import Scrub
+from diagnose.report.safe import Scrub, learn_around
 
 KEPT = 8  # jobs
 MAX_TEXT = 2_000_000  # characters of a paste
@@ -95,7 +94,7 @@ class Jobs:
 
     def _keep(self, name: str, stamp: _Stamp | None, job: Job) -> Opened:
         diagnosis = diagnose(job)
-        redactor = learn(job, diagnosis, Redactor()) if self._redact else None
+        redactor = learn_around(job, diagnosis, Redactor()) if self._redact else None
         opened = Opened(name, job, diagnosis, Scrub(redactor))
         with self._lock:
             self._kept[name] = stamp, opened

@@ -15,7 +15,7 @@ from diagnose.mcp.jobs import Jobs
 from diagnose.mcp.triage import drawn
 from diagnose.report import catalog as report
 from diagnose.report import words
-from diagnose.report.html.scrub import Scrub
+from diagnose.report.safe import Scrub
 from diagnose.text.ranks import counted
 
 MAX_LINES = 20  # that are looked up at once

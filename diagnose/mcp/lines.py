@@ -9,8 +9,7 @@ from diagnose.errors import InputError
 from diagnose.ingest.source import TEXT_KINDS, Source
 from diagnose.mcp.answer import UNTRUSTED, Answer, quoted
 from diagnose.mcp.jobs import Opened
-from diagnose.report.html.context import REACH
-from diagnose.report.safe import cut
+from diagnose.report.safe import REACH, cut
 
 MAX_AROUND = 100  # lines to each side
 MAX_TEXT = 600  # characters of one line

@@ -26,8 +26,7 @@ from diagnose.mcp.timeline import timeline
 from diagnose.mcp.triage import triage
 from diagnose.mcp.waits import waits
 from diagnose.process import cores
-from diagnose.report.html.scrub import scrubber
-from diagnose.report.safe import masked_line
+from diagnose.report.safe import masked_line, scrubber
 
 JobName = Annotated[
     str,

@@ -12,9 +12,8 @@ from diagnose.diagnosis import Diagnosis
 from diagnose.job.model import Job
 from diagnose.redact.redactor import Redactor
 from diagnose.report import Wish, words
-from diagnose.report.html.context import learn
 from diagnose.report.markdown import escape, folded, parts
-from diagnose.report.safe import safe
+from diagnose.report.safe import learn_around, safe
 from diagnose.text.ranks import plural
 
 LIMIT = 65_536  # characters of an issue: "body is too long (maximum is 65536 characters)"
@@ -24,7 +23,7 @@ _SPARE = 400  # characters for the last lines
 
 def report(job: Job, diagnosis: Diagnosis, wish: Wish) -> str:
     """The whole text, without people if so wished."""
-    redactor = learn(job, diagnosis, Redactor()) if wish.redact else None
+    redactor = learn_around(job, diagnosis, Redactor()) if wish.redact else None
     return render(diagnosis, redact=wish.redact, redactor=redactor)
 
 

@@ -14,8 +14,7 @@ from diagnose.diagnosis import Diagnosis, PythonException, Reason, RemedyStep
 from diagnose.job.model import Job
 from diagnose.redact.redactor import Redactor
 from diagnose.report import Wish, traceback, words
-from diagnose.report.html.context import learn
-from diagnose.report.safe import cut, safe
+from diagnose.report.safe import cut, learn_around, safe
 
 MAX_EVIDENCE = 12
 MAX_CHAIN = 20
@@ -33,7 +32,7 @@ _ZERO_WIDTH_SPACE = "\u200b"
 
 def report(job: Job, diagnosis: Diagnosis, wish: Wish) -> str:
     """The whole text, without people if so wished."""
-    redactor = learn(job, diagnosis, Redactor()) if wish.redact else None
+    redactor = learn_around(job, diagnosis, Redactor()) if wish.redact else None
     return render(diagnosis, redact=wish.redact, redactor=redactor, why=wish.why)
 
 

@@ -17,8 +17,7 @@ from diagnose.diagnosis import Diagnosis, RemedyStep
 from diagnose.job.model import Job
 from diagnose.redact.redactor import Redactor
 from diagnose.report import Wish, words
-from diagnose.report.html.context import learn
-from diagnose.report.safe import cut, escaped, safe
+from diagnose.report.safe import cut, escaped, learn_around, safe
 
 MAX_BLOCKS, MAX_TEXT, MAX_HEADER = 50, 3000, 150
 MAX_EVIDENCE, MAX_CHAIN, MAX_QUOTE = 5, 10, 600
@@ -36,7 +35,7 @@ Block = dict[str, Any]
 
 def report(job: Job, diagnosis: Diagnosis, wish: Wish) -> str:
     """The message as JSON, without people if so wished."""
-    redactor = learn(job, diagnosis, Redactor()) if wish.redact else None
+    redactor = learn_around(job, diagnosis, Redactor()) if wish.redact else None
     message = render(diagnosis, redact=wish.redact, redactor=redactor)
     return escaped(json.dumps(message, ensure_ascii=False, indent=2)) + "\n"
 

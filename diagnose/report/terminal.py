@@ -16,8 +16,7 @@ from diagnose.diagnosis import ChainLink, Diagnosis, Evidence, PythonException, 
 from diagnose.job.model import Job
 from diagnose.redact.redactor import Redactor, secrets_only
 from diagnose.report import Wish, traceback, words
-from diagnose.report.html.context import learn
-from diagnose.report.safe import safe
+from diagnose.report.safe import learn_around, safe
 
 MAX_WIDTH = 110  # columns of prose; longer lines are hard to read
 MAX_EVIDENCE = 12  # kinds of it
@@ -45,7 +44,7 @@ def report(job: Job, diagnosis: Diagnosis, wish: Wish) -> str:
     """What a terminal is to show; names of people stay."""
     console = wish.console()
     with console.capture() as capture:
-        render(diagnosis, console, learn(job, diagnosis, secrets_only()), why=wish.why)
+        render(diagnosis, console, learn_around(job, diagnosis, secrets_only()), why=wish.why)
     return capture.get()
 
 

@@ -29,7 +29,7 @@ from diagnose.mcp.server import Address, _Guard, serve_http, server_of
 from diagnose.mcp.timeline import timeline
 from diagnose.mcp.triage import triage
 from diagnose.mcp.waits import waits
-from diagnose.report.html.scrub import scrubber
+from diagnose.report.safe import scrubber
 from tests.checkpoint.make import hf
 from tests.mcp.asking import FIXTURES, asked, data, length, text, toured
 

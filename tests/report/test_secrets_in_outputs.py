@@ -18,8 +18,7 @@ from diagnose.diagnosis import Diagnosis, Evidence, Reason, RootCause, SourceLin
 from diagnose.redact.redactor import Redactor
 from diagnose.report import github, html, markdown, slack, terminal
 from diagnose.report.html import view
-from diagnose.report.html.scrub import scrubber
-from diagnose.report.safe import escaped, masked
+from diagnose.report.safe import escaped, masked, scrubber
 from diagnose.serve.masking import kept_text
 from tests.sizes import few
 

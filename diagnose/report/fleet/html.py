@@ -17,8 +17,8 @@ from diagnose.fleet.causes import CAUSE, HOST, WEEK
 from diagnose.fleet.hostlist import fold
 from diagnose.fleet.summary import Fleet
 from diagnose.report.fleet import pictures, words
-from diagnose.report.html.scrub import scrubber
 from diagnose.report.html.shell import asset, embedded, policy, template
+from diagnose.report.safe import scrubber
 from diagnose.report.words import names
 
 _PACKAGE = "diagnose.report.fleet"

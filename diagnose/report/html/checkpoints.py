@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from diagnose.checkpoint.model import STATE_WORDS, Checkpoint, Inspection
 from diagnose.report import words
 from diagnose.report.checkpoint import common, folded, name
-from diagnose.report.html.scrub import Scrub
+from diagnose.report.safe import Scrub
 
 MAX_ROWS = 60
 MAX_REASONS = 6

@@ -10,7 +10,7 @@ from diagnose.catalog.schema import Catalog
 from diagnose.diagnosis import JobFacts
 from diagnose.report import words
 from diagnose.report.html.findings import who
-from diagnose.report.html.scrub import Scrub
+from diagnose.report.safe import Scrub
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.event import Event, Timeline
 from diagnose.timeline.facts import stated_facts

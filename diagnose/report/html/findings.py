@@ -15,7 +15,7 @@ from diagnose.catalog.schema import Catalog
 from diagnose.report import words
 from diagnose.report.html import clock
 from diagnose.report.html.events import Events
-from diagnose.report.html.scrub import Scrub
+from diagnose.report.safe import Scrub
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.event import Event, Timeline
 from diagnose.timeline.positions import taken

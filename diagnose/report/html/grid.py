@@ -6,8 +6,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from diagnose.report.html.scrub import Scrub
 from diagnose.report.html.states import STATES
+from diagnose.report.safe import Scrub
 from diagnose.text.ranks import fold_ranks, ranks_phrase
 
 if TYPE_CHECKING:

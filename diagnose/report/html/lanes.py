@@ -19,9 +19,9 @@ from diagnose.report.html.events import Events
 from diagnose.report.html.findings import Findings
 from diagnose.report.html.lane import PHASES, Key, Lane, Printed, failures, printed
 from diagnose.report.html.lane_classes import LaneClass, alone, by_host, folded
-from diagnose.report.html.scrub import Scrub
 from diagnose.report.html.shell import Numbers
 from diagnose.report.html.states import STATES
+from diagnose.report.safe import Scrub
 from diagnose.timeline.event import Timeline
 from diagnose.timeline.positions import taken
 

@@ -11,9 +11,8 @@ from diagnose import __version__
 from diagnose.cost import span, standstill
 from diagnose.diagnosis import Diagnosis
 from diagnose.job.model import Job
-from diagnose.report import traceback, why, words
+from diagnose.report import safe, traceback, why, words
 from diagnose.report.html import (
-    context,
     events,
     facts,
     findings,
@@ -27,8 +26,8 @@ from diagnose.report.html import (
     waiting,
 )
 from diagnose.report.html import stacks as places
-from diagnose.report.html.scrub import Scrub, scrubber
 from diagnose.report.html.shell import asset, embedded, policy, template
+from diagnose.report.safe import Scrub, scrubber
 
 if TYPE_CHECKING:
     from diagnose.report.html.checkpoints import CheckpointRow
@@ -42,7 +41,7 @@ def page(job: Job, diagnosis: Diagnosis, *, title: str | None, redact: bool) -> 
     """See `diagnose.report.html.render`."""
     scrub = scrubber(redact=redact)
     # First: what is secret is learned from the lines around the evidence.
-    quoted = view.quotes(diagnosis, lambda items: context.around(job, items, scrub.block), scrub)
+    quoted = view.quotes(diagnosis, lambda items: safe.around(job, items, scrub.block), scrub)
     shown = scrub.diagnosis(diagnosis)
     parts = _parts(job, diagnosis, shown, scrub)
     text: str = template("report.html.j2").render(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from diagnose.job.model import Job
 from diagnose.report import words
 from diagnose.report.html import clock
-from diagnose.report.html.scrub import Scrub
+from diagnose.report.safe import Scrub
 
 MAX_SOURCES = 300
 KINDS = {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from diagnose.report.html.scrub import Scrub
+from diagnose.report.safe import Scrub
 from diagnose.text.ranks import ranks_phrase
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from diagnose.diagnosis import ChainLink, Diagnosis, Evidence
 from diagnose.report import words
 from diagnose.report.html import clock
-from diagnose.report.html.context import Row
-from diagnose.report.html.scrub import Scrub
+from diagnose.report.safe import Row, Scrub
 
 MAX_EVIDENCE = 20  # kinds of it
 MAX_CHAIN = 40

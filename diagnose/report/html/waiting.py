@@ -10,8 +10,8 @@ from typing import Any
 
 from diagnose.diagnosis import Diagnosis
 from diagnose.report import words
-from diagnose.report.html.scrub import Scrub
 from diagnose.report.html.states import STATES
+from diagnose.report.safe import Scrub
 from diagnose.text.ranks import ranks_phrase
 
 MAX_NODES = 80

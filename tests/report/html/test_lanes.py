@@ -6,8 +6,8 @@ from diagnose.report.html import findings, lanes
 from diagnose.report.html.events import prepare
 from diagnose.report.html.lane import PHASES
 from diagnose.report.html.lane_classes import MAX_CLASSES
-from diagnose.report.html.scrub import scrubber
 from diagnose.report.html.states import states
+from diagnose.report.safe import scrubber
 
 from .jobs import fixture, pasted, watchdog
 
