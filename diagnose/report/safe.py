@@ -189,6 +189,7 @@ def each(value: T, change: Any, name: str = "") -> T:
 
 # --- text of one page, or of one answer -----------------------------------------------------------
 
+
 @dataclass(frozen=True, slots=True)
 class Scrub:
     """Makes text fit to be shown; `redactor` masks the secrets in it, None leaves them.

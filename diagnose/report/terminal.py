@@ -15,7 +15,7 @@ from diagnose.catalog.schema import Run
 from diagnose.diagnosis import ChainLink, Diagnosis, Evidence, PythonException, RemedyStep
 from diagnose.job.model import Job
 from diagnose.redact.redactor import Redactor, secrets_only
-from diagnose.report import Wish, traceback, words
+from diagnose.report import Wish, words
 from diagnose.report.safe import learn_around, safe
 
 MAX_WIDTH = 110  # columns of prose; longer lines are hard to read
@@ -194,8 +194,8 @@ class Page:
 
 
 def _headline(page: Page, diagnosis: Diagnosis, *, summary: bool = True) -> None:
-    sure = words.confidence(diagnosis)
-    text = Text.assemble((diagnosis.root_cause.title, "bold"), f" ({sure})" if sure else "")
+    title = diagnosis.root_cause.title
+    text = Text.assemble((title, "bold"), words.titled(diagnosis)[len(title) :])
     verdict = diagnosis.verdict
     page.paragraph(text, first=f"{verdict.upper()}  ", indent=2, style=_VERDICT_STYLE[verdict])
     if summary and diagnosis.root_cause.summary:
@@ -203,20 +203,9 @@ def _headline(page: Page, diagnosis: Diagnosis, *, summary: bool = True) -> None
 
 
 def _facts(page: Page, diagnosis: Diagnosis) -> None:
-    bad = diagnosis.verdict in ("hung", "failed")
-    who = words.culprits(diagnosis)
-    if not who and bad:
-        who = "The evidence does not identify a rank or host"
-    found = diagnosis.collective
-    fields = {
-        "cause": diagnosis.root_cause.cause if bad else "",
-        "culprits": words.joined(who, diagnosis.culprits.why) if who else "",
-        "onset": words.onset(diagnosis.onset) if bad or diagnosis.onset.time else "",
-        "phase" if bad else "last phase": words.phase(diagnosis.phase) if diagnosis.phase else "",
-        "progress": words.progress(diagnosis.progress),
-        "collective": words.collective(found) if found else "",
-        "job": words.job(diagnosis.job),
-    }
+    fields = words.facts(diagnosis)
+    for apart in ("longer timeout", "restart"):  # sections of their own
+        del fields[apart]
     if any(fields.values()):
         page.blank()
     for label, text in fields.items():
@@ -244,8 +233,7 @@ def _step(page: Page, number: int, step: RemedyStep) -> None:
 
 def _run(page: Page, label: str, run: Run, indent: int) -> None:
     if run.kind == "note":
-        text = words.sentence("; ".join(run.lines))
-        page.paragraph(Text(f"{label}: {text}" if label else text), first=" " * indent)
+        page.paragraph(Text(words.note_of(run, label)), first=" " * indent)
         return
     if label:
         page.paragraph(Text(f"{label}:", style="dim"), first=" " * indent)
@@ -267,9 +255,9 @@ def _advice(page: Page, diagnosis: Diagnosis) -> None:
 def _traceback(page: Page, found: PythonException | None) -> None:
     if found is None or not found.frames:
         return
-    page.heading(traceback.heading(found))
-    page.paragraph(Text(traceback.place(found), style="magenta"), first="  ")
-    for line in traceback.lines(found):
+    page.heading(words.traceback_heading(found))
+    page.paragraph(Text(words.traceback_place(found), style="magenta"), first="  ")
+    for line in words.traceback_lines(found):
         first = "  > " if line.kind == "mark" else "    "
         page.paragraph(Text(line.text, _LINE_STYLE[line.kind]), first=first, indent=8, full=True)
 
@@ -308,8 +296,7 @@ def _chain(page: Page, chain: list[ChainLink]) -> None:
 def _alternatives(page: Page, diagnosis: Diagnosis) -> None:
     if not diagnosis.alternatives:
         return
-    unknown = diagnosis.verdict == "unknown"
-    page.heading("Possible causes" if unknown else "Alternatives considered")
+    page.heading(words.alternatives_heading(diagnosis))
     for other in diagnosis.alternatives[:MAX_ALTERNATIVES]:
         text = Text.assemble(
             (other.cause, "bold"),

@@ -11,7 +11,7 @@ from diagnose import __version__
 from diagnose.cost import span, standstill
 from diagnose.diagnosis import Diagnosis
 from diagnose.job.model import Job
-from diagnose.report import safe, traceback, why, words
+from diagnose.report import safe, why, words
 from diagnose.report.html import (
     events,
     facts,
@@ -50,14 +50,10 @@ def page(job: Job, diagnosis: Diagnosis, *, title: str | None, redact: bool) -> 
         **_pictures(parts, scrub),
         title=scrub.text(title, 200) if title else "",
         sections=_sections(parts, shown, located=bool(diagnosis.places)),
-        sentence=words.sentence,
-        caution=words.caution,
-        runs_of=words.runs_of,
-        names=words.names,
+        words=words,
         diagnosis=shown,
         places=places.places(diagnosis.places, scrub),
         quotes=quoted,
-        traceback=traceback,
         reasons=why.tables(shown.reasons),
         findings=parts.found.items,
         finding_counts=findings.counts(parts.found.items),
@@ -196,10 +192,8 @@ def _pictures(parts: _Parts, scrub: Scrub) -> dict[str, Any]:
 
 def _doubts(diagnosis: Diagnosis) -> str:
     """The heading over alternatives, missing evidence and notes."""
-    if diagnosis.verdict == "unknown" and diagnosis.alternatives:
-        return "Possible causes"
     if diagnosis.verdict in ("hung", "failed") or diagnosis.alternatives:
-        return "Alternatives considered"
+        return words.alternatives_heading(diagnosis)
     return "Missing evidence" if diagnosis.missing_evidence else "Notes"
 
 
