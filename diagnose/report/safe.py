@@ -17,6 +17,7 @@ from diagnose.redact.redactor import Redactor, secrets_only
 
 if TYPE_CHECKING:
     from diagnose.job.model import Job
+    from diagnose.report import Wish
 
 MAX_TEXT = 2000  # characters of any one string
 MAX_ITEMS = 20_000  # of any one list; ranks are the long ones
@@ -138,6 +139,12 @@ def cut(text: str, limit: int) -> str:
 def escaped(document: str) -> str:
     """A JSON document in which every invisible character is written as its code."""
     return document if document.isprintable() else _INVISIBLE.sub(_code, document)
+
+
+def as_json(job: Job, diagnosis: Diagnosis, _: Wish) -> str:
+    """A diagnosis for programs: one object of schema `diagnose/2`; names of people stay."""
+    known = learn_around(job, diagnosis, secrets_only())
+    return escaped(masked(diagnosis, known).to_json()) + "\n"
 
 
 def _code(match: re.Match[str]) -> str:

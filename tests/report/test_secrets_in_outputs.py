@@ -16,7 +16,7 @@ from diagnose.cli import output as console
 from diagnose.collect.sink import Sink
 from diagnose.diagnosis import Diagnosis, Evidence, Reason, RootCause, SourceLine
 from diagnose.redact.redactor import Redactor
-from diagnose.report import github, html, markdown, slack, terminal
+from diagnose.report import html, markdown, slack, terminal
 from diagnose.report.html import view
 from diagnose.report.safe import escaped, masked, scrubber
 from diagnose.serve.masking import kept_text
@@ -96,7 +96,7 @@ def _in_all_forms(line: str, found: dict[str, str]) -> None:
     unseen(sink.getvalue(), found)
     unseen(escaped(masked(diagnosis).to_json()), found)
     unseen(markdown.render(diagnosis, why=True), found, people=True)
-    unseen(github.render(diagnosis), found, people=True)
+    unseen(markdown.render_issue(diagnosis), found, people=True)
     message = slack.render(diagnosis)
     blocks = [block["text"]["text"] for block in message["blocks"]]
     unseen("\n".join([message["text"], *blocks]), found, people=True)
