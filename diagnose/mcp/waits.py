@@ -9,8 +9,7 @@ from diagnose.diagnosis import Diagnosis
 from diagnose.mcp.answer import UNTRUSTED, Answer, quoted
 from diagnose.mcp.jobs import Opened
 from diagnose.report import words
-from diagnose.report.html.stacks import Stand, places
-from diagnose.report.html.waiting import waiting
+from diagnose.report.html.ranks import Stand, places, waiting
 from diagnose.text.ranks import counted, ranks_phrase
 
 MAX_PLACES, MAX_FRAMES = 12, 8

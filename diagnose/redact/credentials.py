@@ -41,7 +41,6 @@ def words(name: str) -> frozenset[str]:
 
 # --- secrets by their name: password=…, "api_key": "…", --token …, HF_TOKEN=… ---------------------
 
-
 JUDGED = 128  # characters of a value that are looked at
 _PLACEHOLDER = expression(
     r"(?i:(?:none|null|nil|nan|true|false|yes|no|on|off|str|int|bool|bytes|string|undefined|unset"

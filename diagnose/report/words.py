@@ -6,11 +6,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, takewhile
 from operator import attrgetter
 from typing import Literal
 
 from diagnose.catalog.schema import CauseClass, Remedy, Run
+from diagnose.checkpoint.model import Checkpoint
 from diagnose.diagnosis import (
     Answer,
     ChainLink,
@@ -31,6 +32,7 @@ from diagnose.text.times import duration
 MAX_PLACES = 4  # of alike lines
 MAX_KINDS = 3  # of evidence with the same reason
 MAX_NAMES = 8  # of hosts in one list
+MAX_FILES = 3  # of a checkpoint that are listed for the same reason
 MAX_WHO = 20  # characters of a list of ranks beside an event
 
 KINDS = {
@@ -483,3 +485,31 @@ def traceback_lines(found: PythonException) -> Iterator[TracebackLine]:
 
 def _frame_runs(frames: list[CodeFrame]) -> list[FrameRun]:
     return [FrameRun(own, [*group]) for own, group in groupby(frames, attrgetter("own"))]
+
+
+# --- checkpoints ----------------------------------------------------------------------------------
+
+
+def common_folder(found: Sequence[Checkpoint]) -> str:
+    """The folder that all checkpoints have in common; what is shown is relative to it."""
+    parents = [one.path.rstrip("/").split("/")[:-1] for one in found]
+    parts = takewhile(lambda same: len(set(same)) == 1, zip(*parents, strict=False))
+    return "/".join(same[0] for same in parts)
+
+
+def relative(path: str, base: str) -> str:
+    """What a checkpoint is called in a report: its path below the common folder."""
+    return path.removeprefix(base).strip("/") or path
+
+
+def folded_reasons(reasons: Sequence[str]) -> list[str]:
+    """Reasons, those that say the same of several files as one: `a.pt and 6 more: missing`."""
+    files: dict[str, list[str]] = {}
+    for reason in reasons:
+        file, colon, why = reason.partition(": ")
+        whose = colon and " " not in file
+        files.setdefault(why if whose else reason, []).append(file if whose else "")
+    return [
+        f"{names(named, MAX_FILES)}: {why}" if (named := [f for f in several if f]) else why
+        for why, several in files.items()
+    ]

@@ -17,7 +17,6 @@ from diagnose.collect.sink import Sink
 from diagnose.diagnosis import Diagnosis, Evidence, Reason, RootCause, SourceLine
 from diagnose.redact.redactor import Redactor
 from diagnose.report import html, markdown, slack, terminal
-from diagnose.report.html import view
 from diagnose.report.safe import escaped, masked, scrubber
 from diagnose.serve.masking import kept_text
 from tests.sizes import few
@@ -132,7 +131,7 @@ def test_messages() -> None:
 
 def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One-line secrets are evidence themselves, others stand beside it."""
-    monkeypatch.setattr(view, "MAX_EVIDENCE", 1000)
+    monkeypatch.setattr("diagnose.report.html.page.MAX_EVIDENCE", 1000)
     evidence = []
     for number, (line, _) in enumerate(KINDS):
         if "\n" in line:

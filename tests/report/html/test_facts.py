@@ -1,6 +1,6 @@
 import diagnose
 from diagnose.diagnosis import JobFacts
-from diagnose.report.html.facts import job_facts, overview
+from diagnose.report.html.tables import job_facts, overview
 from diagnose.report.safe import scrubber
 
 

@@ -6,7 +6,7 @@ import diagnose
 from diagnose.diagnosis import Evidence
 from diagnose.job import reread
 from diagnose.report import safe
-from diagnose.report.html.view import quotes as quoted
+from diagnose.report.html.page import quotes as quoted
 from diagnose.report.safe import Row, around, scrubber
 
 from .jobs import fixture, watchdog

@@ -1,4 +1,4 @@
-from diagnose.report.html.events import prepare
+from diagnose.report.html.clock import prepare
 from diagnose.report.html.progress import MAX_LINES, MAX_POINTS, Counter, counters
 from diagnose.report.safe import scrubber
 

@@ -1,10 +1,10 @@
-"""All findings: what the catalog recognised, alike lines of many ranks folded into one."""
+"""The tables of the page: findings, facts of the job, its checkpoints, the sources."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 from operator import attrgetter
@@ -12,13 +12,19 @@ from typing import Any
 
 from diagnose.catalog.entries import entry_of
 from diagnose.catalog.schema import Catalog
+from diagnose.checkpoint.model import STATE_WORDS, Checkpoint, Inspection
+from diagnose.diagnosis import JobFacts
+from diagnose.job.model import Job
 from diagnose.report import words
 from diagnose.report.html import clock
-from diagnose.report.html.events import Events
+from diagnose.report.html.clock import Events
 from diagnose.report.safe import Scrub
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.event import Event, Timeline
+from diagnose.timeline.facts import stated_facts
 from diagnose.timeline.positions import taken
+
+# --- findings: what the catalog recognised, alike lines of many ranks as one ----------------------
 
 MAX_VARIANTS = 8  # of one finding
 MAX_TEXT = 600  # characters of a quoted line
@@ -204,3 +210,196 @@ def counts(items: Iterable[Finding]) -> list[tuple[str, int]]:
     """How many findings there are of each role, in the order of importance."""
     found = [item.role for item in items]
     return [(role, found.count(role)) for role in ROLES.values() if role in found]
+
+
+# --- facts of the job, and where its ranks differ -------------------------------------------------
+
+MAX_VALUES = 8  # of one fact
+MAX_FACTS = 200
+# These say who a rank is rather than how it is set up.
+_OWN = frozenset({"rank", "local_rank", "pid", "world_size"})
+_GROUPS = {"version": "Version", "setting": "Setting"}
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value of a fact, and who said it."""
+
+    text: str
+    who: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobFact:
+    """A fact with its values, the most frequent first; `differs` if ranks or hosts disagree."""
+
+    name: str
+    values: list[Value]
+    differs: bool
+
+
+def overview(job: JobFacts) -> list[tuple[str, str]]:
+    """What the diagnosis knows of the job, as labelled lines."""
+    seen = set(job.ranks_seen)
+    absent: list[int] = []
+    if seen and job.world_size:
+        absent = sorted(set(range(min(job.world_size, 1 << 20))) - seen)
+    rows = [
+        ("Ranks", f"{job.world_size:,}" if job.world_size else ""),
+        ("Seen in the logs", ranks_phrase(job.ranks_seen) if seen else ""),
+        ("No output from", ranks_phrase(absent) if absent else ""),
+        ("Hosts", f"{len(job.hosts):,}: {words.names(job.hosts, 16)}" if job.hosts else ""),
+        ("Attempts", str(job.attempts) if job.attempts > 1 else ""),
+        ("Software", words.names(job.frameworks, 16)),
+        ("Versions", ", ".join(f"{name} {version}" for name, version in job.versions.items())),
+    ]
+    return [(label, text) for label, text in rows if text]
+
+
+def job_facts(timeline: Timeline, catalog: Catalog, scrub: Scrub) -> list[JobFact]:
+    """Every fact that a line states, sorted by name, those that differ first."""
+    stated: dict[tuple[str, str], list[Event]] = defaultdict(list)
+    for name, value, events in stated_facts(timeline, catalog.by_id):
+        if name not in _OWN:
+            stated[name, value] += events
+    values: dict[str, list[tuple[str, list[Event]]]] = defaultdict(list)
+    for (name, value), found in stated.items():
+        values[name].append((value, found))
+    facts = [_fact(name, items, scrub) for name, items in sorted(values.items())[:MAX_FACTS]]
+    return sorted(facts, key=lambda fact: not fact.differs)
+
+
+def _fact(name: str, items: list[tuple[str, list[Event]]], scrub: Scrub) -> JobFact:
+    items = sorted(items, key=lambda item: -len(item[1]))
+    group, _, rest = name.partition(".")
+    shown = f"{_GROUPS[group]} of {rest}" if group == "version" else rest or name
+    return JobFact(
+        scrub.text(shown.replace("_", " ") if not rest else shown),
+        [
+            Value(scrub.text(value, 200), scrub.text(who(events)))
+            for value, events in items[:MAX_VALUES]
+        ],
+        _differs([events for _, events in items]),
+    )
+
+
+def _differs(groups: list[list[Event]]) -> bool:
+    """Whether each rank (or host, where no rank is named) says one value, but not all the same.
+
+    A process that reports several values, say of nested settings, disagrees with nobody.
+    """
+    if len(groups) < 2:
+        return False
+    by_rank: list[set[Any]] = [{e.rank for e in events} - {None} for events in groups]
+    by_host: list[set[Any]] = [{e.host for e in events} - {None} for events in groups]
+    for authors in (by_rank, by_host):
+        if all(authors):
+            return sum(map(len, authors)) == len(set().union(*authors))
+    return False
+
+
+# --- checkpoints: which are intact, and what is wrong with the others -----------------------------
+
+MAX_ROWS = 60
+MAX_REASONS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRow:
+    """One checkpoint as text; `chosen` marks the one to resume from."""
+
+    name: str
+    layout: str
+    step: str
+    files: str
+    size: str
+    state: str
+    reasons: list[str]
+    chosen: bool
+
+
+def checkpoints(inspection: Inspection | None, scrub: Scrub) -> list[CheckpointRow]:
+    """The newest MAX_ROWS of them, in their order."""
+    if inspection is None:
+        return []
+    base = words.common_folder(inspection.checkpoints)
+    back = inspection.resume.path if inspection.resume else None
+    return [_row(one, base, back, scrub) for one in inspection.checkpoints[-MAX_ROWS:]]
+
+
+def _row(one: Checkpoint, base: str, back: str | None, scrub: Scrub) -> CheckpointRow:
+    lines = words.folded_reasons(one.reasons)
+    reasons = [words.sentence(scrub.text(reason, 300)) for reason in lines[:MAX_REASONS]]
+    if len(lines) > MAX_REASONS:
+        reasons.append(f"… and {len(lines) - MAX_REASONS} more.")
+    return CheckpointRow(
+        scrub.text(words.relative(one.path, base), 200),
+        one.layout,
+        "" if one.step is None else f"{one.step:,}",
+        f"{one.files:,}",
+        words.size(one.bytes),
+        STATE_WORDS[one.state],
+        reasons,
+        one.path == back,
+    )
+
+
+# --- what was read, how much of it, by which clock, and what could not be read --------------------
+
+MAX_SOURCES = 300
+KINDS = {
+    "text": "log",
+    "error_json": "error file of torchrun",
+    "fr_dump": "Flight Recorder dump",
+    "empty": "empty",
+    "binary": "not a log",
+    "unreadable": "unreadable",
+    "skipped": "left out",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRow:
+    """One source: its clock is the span of times in it, or that it has none."""
+
+    name: str
+    kind: str
+    size: str
+    lines: str
+    clock: str
+    notes: str
+
+
+def sources(
+    job: Job, spans: Mapping[str, tuple[int, int]], scrub: Scrub
+) -> tuple[list[SourceRow], int]:
+    """The sources, those with notes first, and how many were left out of the list.
+
+    `spans` has the first and the last time in each source that has any.
+    """
+    scans = {scan.source.name: scan for scan in job.scans}
+    rows = []
+    for source in job.sources:
+        scan = scans.get(source.name)
+        notes = list(dict.fromkeys(filter(None, (source.note, *source.notes))))
+        if scan is not None and scan.problem:
+            notes.append(scan.problem)
+        rows.append(
+            SourceRow(
+                scrub.text(source.name, 300),
+                KINDS.get(source.kind, source.kind.replace("_", " ")),
+                words.size(source.size),
+                f"{scan.total_lines:,}" if scan is not None else "",
+                _clock(spans.get(source.name)) if scan is not None else "",
+                scrub.text("; ".join(notes), 400),
+            )
+        )
+    rows.sort(key=lambda row: not row.notes)
+    return rows[:MAX_SOURCES], max(0, len(rows) - MAX_SOURCES)
+
+
+def _clock(span: tuple[int, int] | None) -> str:
+    if span is None:
+        return "no times"
+    first, last = span
+    return f"{clock.moment(first)} – {clock.moment(last, first)}"
