@@ -6,7 +6,6 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
-from itertools import chain
 from operator import attrgetter
 from typing import TypeVar
 
@@ -244,16 +243,13 @@ class Deeds:
 
     @cached_property
     def _deaths_of_nobody(self) -> list[int]:
-        nameless = [ends for author, ends in self._deaths.items() if author.kind == "source"]
-        return sorted(chain(*nameless))
+        return sorted(i for who, own in self._deaths.items() if who.kind == "source" for i in own)
 
     def end_after(self, author: Author, event: Event) -> tuple[int, bool]:
         """The index at which an author ended after an event, else the last one; whether it did."""
-        found = []
-        for ends in (self._deaths.get(author, []), self._deaths_of_nobody):
-            at = bisect_right(ends, event.index)
-            found += ends[at : at + 1]
-        return min(found, default=self.last), bool(found)
+        ends = self._deaths.get(author, []), self._deaths_of_nobody
+        later = [own[at] for own in ends if (at := bisect_right(own, event.index)) < len(own)]
+        return min(later, default=self.last), bool(later)
 
     def died_after(self, event: Event) -> bool:
         """Whether anybody ended after an event."""
