@@ -10,9 +10,9 @@ def main() -> None:
     # makes the events of a large job costs a tenth of its time for nothing.
     gc.set_threshold(5_000_000, 50, 100)
     try:
-        from diagnose import process  # noqa: PLC0415
+        from diagnose.process import prepare  # noqa: PLC0415
 
-        process.prepare()
+        prepare()
     except KeyboardInterrupt:
         os._exit(130)
     from diagnose.cli.main import main as command  # noqa: PLC0415  takes a while

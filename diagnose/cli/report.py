@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from diagnose.cli.fail_on import FailOn
-from diagnose.cli.job import STDIN, diagnosed, end, failing
+from diagnose.cli.job import STDIN, FailOn, diagnosed, end, failing
 from diagnose.cli.options import Checkpoints, ExitCode, Paths, Patterns, Title, Workers, file_path
 from diagnose.cli.output import clean, say, write
 from diagnose.files import write_text

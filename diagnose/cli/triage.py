@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from diagnose.cli.fail_on import FailOn
-from diagnose.cli.job import diagnosed, end, failing
+from diagnose.cli.job import FailOn, diagnosed, end, failing
 from diagnose.cli.options import Checkpoints, ColorOption, ExitCode, Paths, Patterns, Workers
 from diagnose.cli.output import Color, console, write
 from diagnose.errors import InputError

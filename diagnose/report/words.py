@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, takewhile
 from operator import attrgetter
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from diagnose.catalog.schema import CauseClass, Remedy, Run
-from diagnose.checkpoint.model import Checkpoint
 from diagnose.diagnosis import (
     Answer,
     ChainLink,
@@ -28,6 +27,9 @@ from diagnose.diagnosis import (
 )
 from diagnose.text.ranks import plural, ranks_phrase
 from diagnose.text.times import duration
+
+if TYPE_CHECKING:
+    from diagnose.checkpoint.model import Checkpoint
 
 MAX_PLACES = 4  # of alike lines
 MAX_KINDS = 3  # of evidence with the same reason

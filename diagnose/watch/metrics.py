@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from diagnose.errors import InputError
-from diagnose.extras import install
+from diagnose.errors import InputError, install
 from diagnose.watch.pulse import State
 
 if TYPE_CHECKING:
