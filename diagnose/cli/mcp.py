@@ -59,7 +59,7 @@ def mcp(
     """
     with extra("mcp"):
         from diagnose.mcp import server
-    from diagnose.mcp.root import Root
+    from diagnose.mcp.jobs import Root
 
     offered = server.server_of(Root(root), redact=not no_redact, patterns=patterns or ())
     if http is None:

@@ -69,13 +69,18 @@ def _at(step: int | None) -> str:
     return "" if step is None else f" (step {step:,})"
 
 
+def chosen(found: Sequence[Checkpoint], most: int) -> Sequence[Checkpoint]:
+    """At most so many of them, in their order: what is wrong, and the newest."""
+    if len(found) <= most:
+        return found
+    bad = [one for one in found if one.state != "whole"][-most // 2 :]
+    rest = [one for one in found if one.state == "whole"][-(most - len(bad)) :]
+    keep = {one.path for one in (*bad, *rest)}
+    return [one for one in found if one.path in keep]
+
+
 def _table(page: Page, found: Sequence[Checkpoint], base: str) -> None:
-    shown = found
-    if len(found) > MAX_ROWS:  # what is wrong, and the newest
-        bad = [one for one in found if one.state != "whole"][-MAX_ROWS // 2 :]
-        rest = [one for one in found if one.state == "whole"][-(MAX_ROWS - len(bad)) :]
-        keep = {one.path for one in (*bad, *rest)}
-        shown = [one for one in found if one.path in keep]
+    shown = chosen(found, MAX_ROWS)
     heads = ["checkpoint", "layout", "step", "ranks", "files", "size"]
     rows = [
         [words.relative(one.path, base), one.layout, _number(one.step), _number(one.ranks),
