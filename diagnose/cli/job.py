@@ -1,10 +1,14 @@
-"""What the commands on one job share: its paths read, and what the diagnosis says beside it."""
+"""The commands `triage` and `report`: one job, its verdict as text or its post-mortem as a page.
+
+Both read its paths alike, and say beside the answer what the notes of the diagnosis say.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -12,10 +16,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from diagnose.cli.options import (
+    Checkpoints,
+    ColorOption,
+    ExitCode,
+    Paths,
+    Patterns,
+    Title,
+    Workers,
+    file_path,
+)
+from diagnose.cli.output import Color, clean, console, say, write
 from diagnose.cli.output import note as tell
-from diagnose.cli.output import say
 from diagnose.errors import InputError
+from diagnose.files import write_text
 from diagnose.process import held, one_thread
+from diagnose.report import RENDERERS, Wish, rendered
 from diagnose.text.ranks import counted
 
 if TYPE_CHECKING:
@@ -207,3 +223,88 @@ def _hint(given: str, known: Sequence[str]) -> str:
     if near:
         return f"did you mean {' or '.join(near)}?"
     return f"choose {', '.join((ANY, *_VERDICTS))}, a confidence, or a cause class"
+
+
+# --- the commands ---------------------------------------------------------------------------------
+
+Format = StrEnum("Format", {name: name for name in RENDERERS})  # type: ignore[misc]
+
+_WITH_REASONS = ("terminal", "markdown", "json")  # JSON always has the reasons
+
+
+def triage(
+    paths: Paths = None,
+    output: Annotated[Format, typer.Option("--format", help="Output format.")] = Format("terminal"),
+    patterns: Patterns = None,
+    color: ColorOption = Color.auto,
+    checkpoints: Checkpoints = None,
+    workers: Workers = None,
+    exit_code: ExitCode = False,
+    fail_on: FailOn = None,
+    why: Annotated[
+        bool,
+        typer.Option(
+            "--why",
+            help="Show how the verdict came about: rules, rivals, events, with their lines.",
+        ),
+    ] = False,
+    no_redact: Annotated[
+        bool,
+        typer.Option(
+            "--no-redact", help="Do not mask secrets and names in what is made to be passed on."
+        ),
+    ] = False,
+) -> None:
+    """Diagnose one job from its logs, or from a paste.
+
+    A paste is text on standard input.
+    """
+    if why and output.value not in _WITH_REASONS:
+        raise InputError(f"--why needs one of the formats {', '.join(_WITH_REASONS)}")
+    fails = failing(fail_on, patterns, exit_code=exit_code)
+    job, diagnosis = diagnosed(paths, patterns or (), checkpoints or (), workers)
+    wish = Wish(redact=not no_redact, why=why, console=lambda: console(color))
+    text, encoding = rendered(output.value, job, diagnosis, wish)
+    write(text, encoding=encoding)
+    end(diagnosis, fails)
+
+
+def report(
+    paths: Paths = None,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            parser=file_path,
+            help="Output file; - writes to stdout.",
+        ),
+    ] = Path("report.html"),
+    title: Title = None,
+    patterns: Patterns = None,
+    no_redact: Annotated[
+        bool, typer.Option("--no-redact", help="Do not mask secrets and names in the page.")
+    ] = False,
+    open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    checkpoints: Checkpoints = None,
+    workers: Workers = None,
+    exit_code: ExitCode = False,
+    fail_on: FailOn = None,
+) -> None:
+    """Write a post-mortem of one job as an HTML page."""
+    fails = failing(fail_on, patterns, exit_code=exit_code)
+    needed = "report.html.page"
+    job, diagnosis = diagnosed(paths, patterns or (), checkpoints or (), workers, later=needed)
+    from diagnose.report import html
+
+    page = html.render(job, diagnosis, title=title, redact=not no_redact)
+    if str(output) == STDIN:
+        write(page, encoding="utf-8")
+    else:
+        write_text(output, page)
+        say(f"{diagnosis.verdict.upper()}: {clean(diagnosis.root_cause.title)}")
+        say(f"wrote {clean(str(output))}")
+        if open_it:
+            typer.launch(output.resolve().as_uri())
+    end(diagnosis, fails)

@@ -110,8 +110,8 @@ def _reasons(page: Page, found: Sequence[Checkpoint], base: str) -> None:
         reasons = words.folded_reasons(one.reasons)
         for reason in reasons[:MAX_REASONS]:
             page.paragraph(Text(words.sentence(reason)), first="    - ")
-        _more(page, len(reasons) - MAX_REASONS)
-    _more(page, len(damaged) - MAX_DAMAGED)
+        page.more(len(reasons) - MAX_REASONS, indent=6)
+    page.more(len(damaged) - MAX_DAMAGED, indent=6)
     _notes(page, found, base)
 
 
@@ -123,7 +123,7 @@ def _notes(page: Page, found: Sequence[Checkpoint], base: str) -> None:
     for one, note in noted[:MAX_REASONS]:
         text = Text.assemble((words.relative(one.path, base), "bold"), f": {words.sentence(note)}")
         page.paragraph(text, first="  ", indent=4)
-    _more(page, len(noted) - MAX_REASONS)
+    page.more(len(noted) - MAX_REASONS, indent=6)
 
 
 def _resume(page: Page, inspection: Inspection, base: str, lost: Lost | None) -> None:
@@ -146,11 +146,6 @@ def sentence_of(lost: Lost) -> str:
     cost = "" if lost.gpu_hours is None else f" (about {lost.gpu_hours:,.1f} GPU-hours)"
     steps = f"{lost.steps:,} {plural(lost.steps, 'step')}"
     return f"Resuming repeats {steps}{cost}; last logged step {lost.last:,}."
-
-
-def _more(page: Page, count: int) -> None:
-    if count > 0:
-        page.paragraph(Text(f"… and {count} more in the JSON output", "dim"), first="      ")
 
 
 def masked(inspection: Inspection) -> Inspection:

@@ -177,6 +177,12 @@ class Page:
             line.rstrip()
             self._print(line)
 
+    def more(self, count: int, indent: int = 2) -> None:
+        """That so many more of a list are not shown, if there are any."""
+        if count > 0:
+            text = Text(f"… and {count} more in the JSON output", style="dim")
+            self.paragraph(text, first=" " * indent)
+
     def wrapped(self, text: Text, used: int, width: int | None = None) -> list[Text]:
         """Lines of `text` where `used` columns are taken."""
         room = max(10, (width or self.width) - used)
@@ -273,7 +279,7 @@ def _evidence(page: Page, evidence: list[Evidence]) -> None:
             text = Text.assemble(text, "  ", why)
         page.paragraph(text, first="  ", indent=4)
         page.quote(items[0].text, 4)
-    _more(page, len(evidence) - sum(len(items) for _, items in shown))
+    page.more(len(evidence) - sum(len(items) for _, items in shown))
 
 
 def _chain(page: Page, chain: list[ChainLink]) -> None:
@@ -290,7 +296,7 @@ def _chain(page: Page, chain: list[ChainLink]) -> None:
         if step.place:
             text = Text.assemble(text, " ", (f"[{step.place}]", "magenta"))
         page.paragraph(text, first="  " + "".join(f"{column}  " for column in columns))
-    _more(page, len(chain) - MAX_CHAIN)
+    page.more(len(chain) - MAX_CHAIN)
 
 
 def _alternatives(page: Page, diagnosis: Diagnosis) -> None:
@@ -303,7 +309,7 @@ def _alternatives(page: Page, diagnosis: Diagnosis) -> None:
             f" ({other.confidence} confidence): {words.sentence(other.why_not)}",
         )
         page.paragraph(text, first="  ", indent=4)
-    _more(page, len(diagnosis.alternatives) - MAX_ALTERNATIVES)
+    page.more(len(diagnosis.alternatives) - MAX_ALTERNATIVES)
 
 
 def _missing_evidence(page: Page, diagnosis: Diagnosis) -> None:
@@ -314,8 +320,3 @@ def _missing_evidence(page: Page, diagnosis: Diagnosis) -> None:
         page.paragraph(Text(item.what), first="  - ")
         if item.how not in ("", item.what):
             page.paragraph(Text(item.how, style="dim"), first="    ")
-
-
-def _more(page: Page, count: int) -> None:
-    if count > 0:
-        page.paragraph(Text(f"… and {count} more in the JSON output", style="dim"), first="  ")

@@ -30,15 +30,8 @@ MAX_VARIANTS = 8  # of one finding
 MAX_TEXT = 600  # characters of a quoted line
 # Events of one finding whose texts are told apart; the rest counts as the last variant.
 _COMPARED = 20_000
-# The order of importance, and what readers call it.
-ROLES = {
-    "cause": "cause",
-    "effect": "effect",
-    "aftermath": "aftermath",
-    "context": "context",
-    "phase": "phase",
-    "progress": "progress",
-}
+# In the order of importance.
+ROLES = ("cause", "effect", "aftermath", "context", "phase", "progress")
 # Roles whose lines differ from step to step: one of them is enough.
 _ONE = ("phase", "progress")
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
@@ -114,7 +107,7 @@ def findings(events: Events, catalog: Catalog, scrub: Scrub) -> Findings:
                 anchor=f"finding-{number + 1}",
                 signature=scrub.text(id_),
                 title=scrub.text(entry.title if entry else id_),
-                role=ROLES.get(role, role),
+                role=role,
                 cause=scrub.text(entry.cause) if entry else "",
                 at=_least(taken(events.at, own)),
                 time=clock.moment(first[id_], begin),
@@ -209,7 +202,7 @@ def _shown(alike: Sequence[int], events: Events, scrub: Scrub) -> Variant:
 def counts(items: Iterable[Finding]) -> list[tuple[str, int]]:
     """How many findings there are of each role, in the order of importance."""
     found = [item.role for item in items]
-    return [(role, found.count(role)) for role in ROLES.values() if role in found]
+    return [(role, found.count(role)) for role in ROLES if role in found]
 
 
 # --- facts of the job, and where its ranks differ -------------------------------------------------
