@@ -12,7 +12,7 @@ from diagnose.batch.jobs import JobRef
 from diagnose.batch.work import row_of
 from diagnose.cost import gpu_hours, moment, ranks_of, span, standstill
 from diagnose.diagnosis import Diagnosis, JobFacts, Onset, RootCause
-from diagnose.report.html import verdict
+from diagnose.report.html import page
 from diagnose.timeline.event import Event, Timeline
 
 START = datetime(2026, 6, 2, 8)
@@ -92,7 +92,7 @@ def test_the_post_mortem_and_the_scan_agree() -> None:
     found = diagnose.diagnose(job)
     still = standstill(found, span(job.events)[1])
     assert still is not None
-    facts = {fact.label: fact.value for fact in verdict.facts(found, still)}
+    facts = {fact.label: fact.value for fact in page.first_facts(found, still)}
     row = row_of(JobRef("job", "logs", "job"), job, found)
     assert (row["duration_hung_s"], row["gpu_hours_lost"]) == (still.seconds, still.gpu_hours)
     assert facts["Lost"] == f"At least {row['gpu_hours_lost']:.1f} GPU-hours"  # no size is stated

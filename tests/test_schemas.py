@@ -18,7 +18,7 @@ from diagnose.checkpoint.model import Inspection
 from diagnose.collect.bundle import Manifest, Node, Probe, Process
 from diagnose.diagnosis import Axis, Diagnosis, Topology, WaitGraph
 from diagnose.fleet import summarise
-from diagnose.report.fleet.tables import as_json
+from diagnose.report.fleet.words import as_json
 from diagnose.report.safe import escaped, masked
 from diagnose.schemas.make import schemas
 from tests.checkpoint.make import hf

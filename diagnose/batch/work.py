@@ -37,8 +37,7 @@ from diagnose.job.model import Job
 from diagnose.parse.path import read_path
 from diagnose.parse.prefix import peel
 from diagnose.redact.redactor import secrets_only
-from diagnose.report.html.context import learn
-from diagnose.report.safe import escaped, masked_strings
+from diagnose.report.safe import escaped, learn_around, masked_strings
 from diagnose.runtime.workers import memory_bound
 
 if TYPE_CHECKING:
@@ -311,6 +310,6 @@ def _checkpoints(ref: JobRef) -> Inspection | None:
 
 
 def _json(job: Job, diagnosis: Diagnosis) -> str:
-    known = learn(job, diagnosis, secrets_only())
+    known = learn_around(job, diagnosis, secrets_only())
     data = masked_strings(diagnosis.to_dict(), known)
     return escaped(json.dumps(data, ensure_ascii=False, separators=(",", ":")))

@@ -207,7 +207,7 @@ def _run(
     if not any(map(ranks, found.nodes)):
         raise InputError(f"nothing was collected ({target} says why)")
     if triage:
-        from diagnose.cli.triage import triage as show
+        from diagnose.cli.job import triage as show
 
         show([str(target)])
     else:

@@ -117,14 +117,13 @@ def _write_page(found: Fleet, page: Path, folder: Path, title: str | None, *, re
 
 
 def _print(found: Fleet, output: FleetFormat, color: Color) -> None:
-    from diagnose.report import fleet as report
-    from diagnose.report.fleet import tables, terminal
+    from diagnose.report.fleet import terminal, words
 
     if output is FleetFormat.terminal:
         show(color, lambda console: terminal.render(found, console))
     elif output is FleetFormat.slurm_exclude:
-        write(report.slurm_exclude(found))
+        write(words.slurm_exclude(found))
     elif output is FleetFormat.json:
-        write(tables.as_json(found) + "\n", encoding="utf-8")
+        write(words.as_json(found) + "\n", encoding="utf-8")
     else:
-        write(tables.as_csv(found), encoding="utf-8")
+        write(words.as_csv(found), encoding="utf-8")

@@ -1,27 +1,45 @@
-"""What the commands on one job share: its paths read, and what the diagnosis says beside it."""
+"""The commands `triage` and `report`: one job, its verdict as text or its post-mortem as a page.
+
+Both read its paths alike, and say beside the answer what the notes of the diagnosis say.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diagnose.cli.fail_on import ANY, Condition, conditions
+from diagnose.cli.options import (
+    Checkpoints,
+    ColorOption,
+    ExitCode,
+    Paths,
+    Patterns,
+    Title,
+    Workers,
+    file_path,
+)
+from diagnose.cli.output import Color, clean, console, say, write
 from diagnose.cli.output import note as tell
-from diagnose.cli.output import say
 from diagnose.errors import InputError
+from diagnose.report import RENDERERS, Wish, rendered
 from diagnose.runtime.command import held, one_thread
+from diagnose.runtime.files import write_text
 from diagnose.text.ranks import counted
 
 if TYPE_CHECKING:
-    from diagnose.diagnosis import Diagnosis
+    from diagnose.catalog.schema import Catalog
+    from diagnose.diagnosis import Confidence, Diagnosis, Verdict
     from diagnose.ingest.source import Source
     from diagnose.job.model import Job
+
 
 EXIT_FAILURE_FOUND = 1  # what --exit-code or --fail-on asks for
 
@@ -35,7 +53,7 @@ def diagnosed(
     patterns: Sequence[Path],
     checkpoints: Sequence[str],
     workers: int | None,
-    later: str = "report.html.context",
+    later: str = "report.safe",
 ) -> tuple[Job, Diagnosis]:
     """The job of these paths, or of a paste, and its diagnosis.
 
@@ -44,11 +62,11 @@ def diagnosed(
     if not paths and sys.stdin is not None and sys.stdin.isatty():
         say("Paste the log here, then press Enter and Ctrl-D (Ctrl-C cancels).")
     one_thread()
-    import diagnose
-
     job = _load(paths or [STDIN], patterns, checkpoints, workers, later)
     held[:] = [job]
-    return job, diagnose.diagnose(job)
+    from diagnose.infer.pipeline import diagnose  # while others scan it was loaded
+
+    return job, diagnose(job)
 
 
 def _load(
@@ -109,7 +127,7 @@ def _tell_compiling(patterns: Sequence[Path]) -> None:
 
 def _load_engine(later: str) -> None:
     """Load what comes after the scan, while other processes are at it already."""
-    for name in ("infer.pipeline", "checkpoint.tree", later):
+    for name in ("infer.pipeline", "checkpoint.tree", "job.reread", later):
         import_module(f"diagnose.{name}")
 
 
@@ -142,3 +160,151 @@ def end(diagnosis: Diagnosis, fails: Sequence[Condition]) -> None:
         say(f"note: {counted(len(diagnosis.notes) - MAX_NOTES, 'more note')} not shown")
     if any(condition.holds(diagnosis) for condition in fails):
         raise typer.Exit(EXIT_FAILURE_FOUND)
+
+
+# --- when a command ends with status 1: what --fail-on asks for -----------------------------------
+
+ANY = "any"  # hung or failed, which is what --exit-code asks for
+_BAD: tuple[Verdict, ...] = ("hung", "failed")
+_VERDICTS = (*_BAD, "unknown")
+_LEVELS: tuple[Confidence, ...] = ("low", "medium", "high")
+
+FailOn = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fail-on",
+        metavar="WHAT[:CONFIDENCE]",
+        help="Exit with status 1 if the verdict is this: any, hung, failed, unknown, a cause "
+        "class (net.fabric) or its first part (net); with :medium or :high only if as sure "
+        "(repeatable, or separated by commas).",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One of the conditions: a verdict, `any`, or a class or its first part; how sure at least."""
+
+    what: str
+    least: Confidence = "low"
+
+    def holds(self, diagnosis: Diagnosis) -> bool:
+        """Whether a diagnosis is what it asks for."""
+        verdict, cause = diagnosis.verdict, diagnosis.root_cause
+        if self.what == "unknown":
+            return verdict == "unknown"
+        if verdict not in _BAD or _LEVELS.index(cause.confidence) < _LEVELS.index(self.least):
+            return False
+        return self.what in (ANY, verdict, cause.cause, cause.cause.partition(".")[0])
+
+
+def conditions(given: Sequence[str], catalog: Catalog) -> list[Condition]:
+    """What the options ask for. Raises InputError for what no diagnosis can be."""
+    classes = [name for name in catalog.classes if name not in ("none", "unknown")]
+    families = list(dict.fromkeys(name.partition(".")[0] for name in classes if "." in name))
+    known = [ANY, *_VERDICTS, *families, *classes]
+    found = []
+    for text in (part.strip() for option in given for part in option.split(",")):
+        what, colon, least = text.partition(":")
+        if what in _LEVELS and not colon:  # high: any failure that is so sure
+            what, colon, least = ANY, ":", what
+        if what not in known:
+            raise InputError(f"--fail-on {text}: {_hint(what, known)}")
+        if colon and (least not in _LEVELS or what == "unknown"):
+            raise InputError(f"--fail-on {text}: behind the colon goes low, medium or high")
+        found.append(Condition(what, least or "low"))  # type: ignore[arg-type]
+    return found
+
+
+def _hint(given: str, known: Sequence[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(given, known, n=3, cutoff=0.5)
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    return f"choose {', '.join((ANY, *_VERDICTS))}, a confidence, or a cause class"
+
+
+# --- the commands ---------------------------------------------------------------------------------
+
+Format = StrEnum("Format", {name: name for name in RENDERERS})  # type: ignore[misc]
+
+_WITH_REASONS = ("terminal", "markdown", "json")  # JSON always has the reasons
+
+
+def triage(
+    paths: Paths = None,
+    output: Annotated[Format, typer.Option("--format", help="Output format.")] = Format("terminal"),
+    patterns: Patterns = None,
+    color: ColorOption = Color.auto,
+    checkpoints: Checkpoints = None,
+    workers: Workers = None,
+    exit_code: ExitCode = False,
+    fail_on: FailOn = None,
+    why: Annotated[
+        bool,
+        typer.Option(
+            "--why",
+            help="Show how the verdict came about: rules, rivals, events, with their lines.",
+        ),
+    ] = False,
+    no_redact: Annotated[
+        bool,
+        typer.Option(
+            "--no-redact", help="Do not mask secrets and names in what is made to be passed on."
+        ),
+    ] = False,
+) -> None:
+    """Diagnose one job from its logs, or from a paste.
+
+    A paste is text on standard input.
+    """
+    if why and output.value not in _WITH_REASONS:
+        raise InputError(f"--why needs one of the formats {', '.join(_WITH_REASONS)}")
+    fails = failing(fail_on, patterns, exit_code=exit_code)
+    job, diagnosis = diagnosed(paths, patterns or (), checkpoints or (), workers)
+    wish = Wish(redact=not no_redact, why=why, console=lambda: console(color))
+    text, encoding = rendered(output.value, job, diagnosis, wish)
+    write(text, encoding=encoding)
+    end(diagnosis, fails)
+
+
+def report(
+    paths: Paths = None,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            parser=file_path,
+            help="Output file; - writes to stdout.",
+        ),
+    ] = Path("report.html"),
+    title: Title = None,
+    patterns: Patterns = None,
+    no_redact: Annotated[
+        bool, typer.Option("--no-redact", help="Do not mask secrets and names in the page.")
+    ] = False,
+    open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    checkpoints: Checkpoints = None,
+    workers: Workers = None,
+    exit_code: ExitCode = False,
+    fail_on: FailOn = None,
+) -> None:
+    """Write a post-mortem of one job as an HTML page."""
+    fails = failing(fail_on, patterns, exit_code=exit_code)
+    needed = "report.html.page"
+    job, diagnosis = diagnosed(paths, patterns or (), checkpoints or (), workers, later=needed)
+    from diagnose.report import html
+
+    page = html.render(job, diagnosis, title=title, redact=not no_redact)
+    if str(output) == STDIN:
+        write(page, encoding="utf-8")
+    else:
+        write_text(output, page)
+        say(f"{diagnosis.verdict.upper()}: {clean(diagnosis.root_cause.title)}")
+        say(f"wrote {clean(str(output))}")
+        if open_it:
+            typer.launch(output.resolve().as_uri())
+    end(diagnosis, fails)

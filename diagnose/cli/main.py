@@ -26,8 +26,8 @@ EXIT_BUG = 70  # EX_SOFTWARE of sysexits.h
 
 # Where each command is: a function of its name (`catalog` is a group) in a module of this package.
 _COMMANDS: Mapping[str, str] = {
-    "triage": "triage",
-    "report": "report",
+    "triage": "job",
+    "report": "job",
     "collect": "collect",
     "watch": "watch",
     "checkpoint": "checkpoint",

@@ -7,10 +7,8 @@ from typing import Annotated
 
 import typer
 
-from diagnose.cli.extras import extra
-from diagnose.cli.options import Patterns, path
+from diagnose.cli.options import Patterns, extra, path, token_of
 from diagnose.cli.output import say
-from diagnose.cli.tokens import token_of
 from diagnose.errors import InputError
 
 
@@ -61,7 +59,7 @@ def mcp(
     """
     with extra("mcp"):
         from diagnose.mcp import server
-    from diagnose.mcp.root import Root
+    from diagnose.mcp.jobs import Root
 
     offered = server.server_of(Root(root), redact=not no_redact, patterns=patterns or ())
     if http is None:

@@ -7,10 +7,8 @@ from typing import Annotated
 
 import typer
 
-from diagnose.cli.extras import extra
-from diagnose.cli.options import Patterns, path
+from diagnose.cli.options import Patterns, extra, path, token_of
 from diagnose.cli.output import clean, say
-from diagnose.cli.tokens import token_of
 
 _MIB = 1 << 20
 

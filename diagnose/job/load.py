@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diagnose import plugins
 from diagnose.artifacts import collect
 from diagnose.catalog.load import load_catalog
 from diagnose.errors import InputError
@@ -18,6 +17,7 @@ from diagnose.ingest.source import TEXT_KINDS, Source, is_document
 from diagnose.job.model import Job
 from diagnose.match.compile import compile_matcher
 from diagnose.match.scanner import scan_source
+from diagnose.plugins import notes as notes_on_plugins
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -93,7 +93,7 @@ def read(
     sources = [part for source in sources for part in parts_of(source)]
     readable = [source for source in sources if source.kind in TEXT_KINDS]
     documents = collect(source for source in sources if is_document(source.kind))
-    notes = [*catalog.notes, *plugins.notes()]
+    notes = [*catalog.notes, *notes_on_plugins()]
     notes += [f"{source.name}: {source.note}" for source in sources if source.note]
     if not readable and not documents.useful:
         raise InputError("; ".join(documents.notes[:3]) or _nothing_to_read(sources))

@@ -15,18 +15,12 @@ from pydantic import Field
 
 from diagnose.catalog.load import load_catalog
 from diagnose.errors import DiagnoseError
-from diagnose.mcp import knowledge
+from diagnose.mcp import lookup_tools
 from diagnose.mcp.answer import NAMES_ARE_DATA, Answer, data_of, text_of
-from diagnose.mcp.checkpoint import checkpoint
-from diagnose.mcp.fleet import fleet
-from diagnose.mcp.jobs import Jobs
-from diagnose.mcp.lines import lines
-from diagnose.mcp.root import Root
-from diagnose.mcp.timeline import timeline
-from diagnose.mcp.triage import triage
-from diagnose.mcp.waits import waits
-from diagnose.report.html.scrub import scrubber
-from diagnose.report.safe import masked_line
+from diagnose.mcp.job_tools import lines, timeline, triage, waits
+from diagnose.mcp.jobs import Jobs, Root
+from diagnose.mcp.lookup_tools import checkpoint, fleet
+from diagnose.report.safe import masked_line, scrubber
 from diagnose.runtime.command import cores
 
 JobName = Annotated[
@@ -130,7 +124,7 @@ class Toolbox:
         ],
     ) -> CallToolResult:
         """Explain a cause class, a setting of all frameworks, or an entry of the catalog."""
-        return self._result(lambda: knowledge.explain(load_catalog(self._jobs.patterns), name))
+        return self._result(lambda: lookup_tools.explain(load_catalog(self._jobs.patterns), name))
 
     def match_line(
         self,
@@ -138,7 +132,7 @@ class Toolbox:
     ) -> CallToolResult:
         """Look up which known failures match a log line, or what its words suggest."""
         scrub = scrubber(redact=self._redact)
-        return self._result(lambda: knowledge.match_line(self._jobs, text, scrub))
+        return self._result(lambda: lookup_tools.match_line(self._jobs, text, scrub))
 
     def checkpoint(
         self,

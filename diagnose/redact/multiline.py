@@ -14,8 +14,7 @@ from string import ascii_letters, digits
 from typing import NamedTuple
 
 from diagnose.lazy import expression
-from diagnose.redact import data
-from diagnose.redact.names import drawn, mixed
+from diagnose.redact.credentials import data, drawn, mixed
 from diagnose.redact.views import Span, View
 
 # RFC 7468 and its PGP and OpenSSH kin; in JSON the newlines are `\n`.

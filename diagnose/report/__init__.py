@@ -39,22 +39,22 @@ class Wish:
 
 Render = Callable[["Job", "Diagnosis", Wish], str]
 
-# A report on one job by its name: the module whose `report` makes it, and its encoding (None is
-# that of standard output). The modules are imported for who asks; a start would pay for all.
-RENDERERS: Mapping[str, tuple[str, str | None]] = {
-    "terminal": ("diagnose.report.terminal", None),
-    "json": ("diagnose.report.program", "utf-8"),
-    "markdown": ("diagnose.report.markdown", None),
-    "github": ("diagnose.report.github", "utf-8"),
-    "slack": ("diagnose.report.slack", "utf-8"),
-    "html": ("diagnose.report.html", "utf-8"),
+# A report on one job by its name: the module and its function that makes it, and its encoding (None
+# is that of standard output). The modules are imported for who asks; a start would pay for all.
+RENDERERS: Mapping[str, tuple[str, str, str | None]] = {
+    "terminal": ("diagnose.report.terminal", "report", None),
+    "json": ("diagnose.report.safe", "as_json", "utf-8"),
+    "markdown": ("diagnose.report.markdown", "report", None),
+    "github": ("diagnose.report.markdown", "issue", "utf-8"),
+    "slack": ("diagnose.report.slack", "report", "utf-8"),
+    "html": ("diagnose.report.html", "report", "utf-8"),
 }
 
 
 def rendered(name: str, job: Job, diagnosis: Diagnosis, wish: Wish) -> tuple[str, str | None]:
     """The report of this name, and the encoding it is to have."""
-    module, encoding = RENDERERS[name]
-    render: Render = import_module(module).report
+    module, function, encoding = RENDERERS[name]
+    render: Render = getattr(import_module(module), function)
     return render(job, diagnosis, wish), encoding
 
 

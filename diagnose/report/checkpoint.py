@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import takewhile
 
 from rich.console import Console
 from rich.text import Text
@@ -19,7 +18,6 @@ from diagnose.text.ranks import plural
 MAX_ROWS = 40  # checkpoints in the table
 MAX_DAMAGED = 10  # whose reasons are listed
 MAX_REASONS = 8  # of one checkpoint
-MAX_NAMED = 3  # files that are listed for the same reason
 
 _STYLE = {"whole": "green", "partial": "red", "corrupt": "red", "unknown": "yellow"}
 _STATE_WIDTH = max(map(len, STATE_WORDS.values()))
@@ -35,7 +33,7 @@ def render(inspection: Inspection, console: Console, lost: Lost | None = None) -
     if not found:
         page.paragraph(Text("No checkpoint found."))
         return
-    base = common(found)
+    base = words.common_folder(found)
     last = newest(found) or found[-1]
     text = Text(headline(inspection, last, base), "bold")
     page.paragraph(
@@ -53,30 +51,14 @@ def headline(inspection: Inspection, last: Checkpoint, base: str) -> str:
     """The answer in a sentence: `checkpoint-300 is incomplete; resume from checkpoint-200`."""
     found, back = inspection.checkpoints, inspection.resume
     which = ", the newest," if len(found) > 1 else ""
-    finding = f"{name(last, base)}{which} is {_state(last)}"
+    finding = f"{words.relative(last.path, base)}{which} is {_state(last)}"
     if back is None:
         return f"{finding}; there is no checkpoint to resume from."
     if back.path != last.path:
-        return f"{finding}: resume from {_relative(back.path, base)}{_at(back.step)}."
+        return f"{finding}: resume from {words.relative(back.path, base)}{_at(back.step)}."
     others = sum(one.state != "whole" for one in found)
     also = f"; {others} of {len(found)} are not" if others else ""
     return f"{finding}{also}: resume from it{_at(back.step)}."
-
-
-def common(found: Sequence[Checkpoint]) -> str:
-    """The folder that all checkpoints have in common; what is shown is relative to it."""
-    parents = [one.path.rstrip("/").split("/")[:-1] for one in found]
-    parts = takewhile(lambda same: len(set(same)) == 1, zip(*parents, strict=False))
-    return "/".join(same[0] for same in parts)
-
-
-def name(one: Checkpoint, base: str) -> str:
-    """What a checkpoint is called in the report."""
-    return _relative(one.path, base)
-
-
-def _relative(path: str, base: str) -> str:
-    return path.removeprefix(base).strip("/") or path
 
 
 def _state(one: Checkpoint) -> str:
@@ -87,17 +69,22 @@ def _at(step: int | None) -> str:
     return "" if step is None else f" (step {step:,})"
 
 
+def chosen(found: Sequence[Checkpoint], most: int) -> Sequence[Checkpoint]:
+    """At most so many of them, in their order: what is wrong, and the newest."""
+    if len(found) <= most:
+        return found
+    bad = [one for one in found if one.state != "whole"][-most // 2 :]
+    rest = [one for one in found if one.state == "whole"][-(most - len(bad)) :]
+    keep = {one.path for one in (*bad, *rest)}
+    return [one for one in found if one.path in keep]
+
+
 def _table(page: Page, found: Sequence[Checkpoint], base: str) -> None:
-    shown = found
-    if len(found) > MAX_ROWS:  # what is wrong, and the newest
-        bad = [one for one in found if one.state != "whole"][-MAX_ROWS // 2 :]
-        rest = [one for one in found if one.state == "whole"][-(MAX_ROWS - len(bad)) :]
-        keep = {one.path for one in (*bad, *rest)}
-        shown = [one for one in found if one.path in keep]
+    shown = chosen(found, MAX_ROWS)
     heads = ["checkpoint", "layout", "step", "ranks", "files", "size"]
     rows = [
-        [name(one, base), one.layout, _number(one.step), _number(one.ranks), f"{one.files:,}",
-         words.size(one.bytes)]
+        [words.relative(one.path, base), one.layout, _number(one.step), _number(one.ranks),
+         f"{one.files:,}", words.size(one.bytes)]
         for one in shown
     ]  # fmt: skip
     page.blank()
@@ -118,27 +105,14 @@ def _reasons(page: Page, found: Sequence[Checkpoint], base: str) -> None:
         return
     page.heading("What is wrong")
     for one in damaged[-MAX_DAMAGED:]:
-        text = Text.assemble((name(one, base), "bold"), f" is {_state(one)}")
+        text = Text.assemble((words.relative(one.path, base), "bold"), f" is {_state(one)}")
         page.paragraph(text, first="  ")
-        reasons = folded(one.reasons)
+        reasons = words.folded_reasons(one.reasons)
         for reason in reasons[:MAX_REASONS]:
             page.paragraph(Text(words.sentence(reason)), first="    - ")
-        _more(page, len(reasons) - MAX_REASONS)
-    _more(page, len(damaged) - MAX_DAMAGED)
+        page.more(len(reasons) - MAX_REASONS, indent=6)
+    page.more(len(damaged) - MAX_DAMAGED, indent=6)
     _notes(page, found, base)
-
-
-def folded(reasons: Sequence[str]) -> list[str]:
-    """Reasons, those that say the same of several files as one: `a.pt and 6 more: missing`."""
-    files: dict[str, list[str]] = {}
-    for reason in reasons:
-        file, colon, why = reason.partition(": ")
-        whose = colon and " " not in file
-        files.setdefault(why if whose else reason, []).append(file if whose else "")
-    return [
-        f"{words.names(named, MAX_NAMED)}: {why}" if (named := [f for f in several if f]) else why
-        for why, several in files.items()
-    ]
 
 
 def _notes(page: Page, found: Sequence[Checkpoint], base: str) -> None:
@@ -147,9 +121,9 @@ def _notes(page: Page, found: Sequence[Checkpoint], base: str) -> None:
         return
     page.heading("Notes")
     for one, note in noted[:MAX_REASONS]:
-        text = Text.assemble((name(one, base), "bold"), f": {words.sentence(note)}")
+        text = Text.assemble((words.relative(one.path, base), "bold"), f": {words.sentence(note)}")
         page.paragraph(text, first="  ", indent=4)
-    _more(page, len(noted) - MAX_REASONS)
+    page.more(len(noted) - MAX_REASONS, indent=6)
 
 
 def _resume(page: Page, inspection: Inspection, base: str, lost: Lost | None) -> None:
@@ -161,7 +135,7 @@ def _resume(page: Page, inspection: Inspection, base: str, lost: Lost | None) ->
         )
         page.paragraph(Text(text), first="  ")
         return
-    page.paragraph(Text(f"From {_relative(back.path, base)}{_at(back.step)}:"), first="  ")
+    page.paragraph(Text(f"From {words.relative(back.path, base)}{_at(back.step)}:"), first="  ")
     page.verbatim(back.how, 4, "cyan")
     if lost is not None:
         page.paragraph(Text(sentence_of(lost)), first="  ")
@@ -172,11 +146,6 @@ def sentence_of(lost: Lost) -> str:
     cost = "" if lost.gpu_hours is None else f" (about {lost.gpu_hours:,.1f} GPU-hours)"
     steps = f"{lost.steps:,} {plural(lost.steps, 'step')}"
     return f"Resuming repeats {steps}{cost}; last logged step {lost.last:,}."
-
-
-def _more(page: Page, count: int) -> None:
-    if count > 0:
-        page.paragraph(Text(f"… and {count} more in the JSON output", "dim"), first="      ")
 
 
 def masked(inspection: Inspection) -> Inspection:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from diagnose import __version__
 from diagnose.catalog.schema import Run
 from diagnose.diagnosis import Diagnosis, PythonException, Reason, RemedyStep
 from diagnose.job.model import Job
 from diagnose.redact.redactor import Redactor
-from diagnose.report import Wish, traceback, words
-from diagnose.report.html.context import learn
-from diagnose.report.safe import cut, safe
+from diagnose.report import Wish, words
+from diagnose.report.safe import cut, learn_around, safe
+from diagnose.text.ranks import plural
 
 MAX_EVIDENCE = 12
 MAX_CHAIN = 20
@@ -33,7 +34,7 @@ _ZERO_WIDTH_SPACE = "\u200b"
 
 def report(job: Job, diagnosis: Diagnosis, wish: Wish) -> str:
     """The whole text, without people if so wished."""
-    redactor = learn(job, diagnosis, Redactor()) if wish.redact else None
+    redactor = learn_around(job, diagnosis, Redactor()) if wish.redact else None
     return render(diagnosis, redact=wish.redact, redactor=redactor, why=wish.why)
 
 
@@ -87,32 +88,16 @@ def fenced(text: str, indent: str = "") -> str:
 
 def headline(diagnosis: Diagnosis) -> str:
     """The verdict and its title as a heading."""
-    sure = words.confidence(diagnosis)
-    title = escape(diagnosis.root_cause.title)
-    return f"### {diagnosis.verdict.capitalize()}: {title}" + (f" ({sure})" if sure else "")
+    return f"### {diagnosis.verdict.capitalize()}: {escape(words.titled(diagnosis))}"
 
 
 def _verdict(diagnosis: Diagnosis) -> list[str]:
-    bad = diagnosis.verdict in ("hung", "failed")
-    who = words.culprits(diagnosis)
-    if not who and bad:
-        who = "The evidence does not identify a rank or host"
-    found = diagnosis.collective
-    rows = [
-        ("Cause", code(diagnosis.root_cause.cause) if bad else ""),
-        ("Culprits", escape(words.joined(who, diagnosis.culprits.why)) if who else ""),
-        ("Onset", escape(words.onset(diagnosis.onset)) if bad or diagnosis.onset.time else ""),
-        (
-            "Phase" if bad else "Last phase",
-            escape(words.phase(diagnosis.phase)) if diagnosis.phase else "",
-        ),
-        ("Progress", escape(words.progress(diagnosis.progress))),
-        ("Collective", escape(words.collective(found)) if found else ""),
-        ("Longer timeout", words.longer_timeout(diagnosis) if bad else ""),
-        ("Restart", escape(words.restart(diagnosis)) if bad else ""),
-        ("Job", escape(words.job(diagnosis.job))),
-    ]
-    table = "\n".join(f"- **{label}:** {text}" for label, text in rows if text)
+    facts = words.facts(diagnosis).items()
+    table = "\n".join(
+        f"- **{label.capitalize()}:** {code(text) if label == 'cause' else escape(text)}"
+        for label, text in facts
+        if text
+    )
     summary = escape(words.sentence(diagnosis.root_cause.summary))
     return [_BLOCK_START.sub(r"\1\\\2", summary), table]
 
@@ -126,16 +111,15 @@ def _step(number: int, step: RemedyStep) -> str:
     if caution:
         text += f" **{caution}**"
     return "\n".join(
-        [text, *(_run(escape(label), run, " " * len(first)) for label, run in words.runs_of(step))]
+        [text, *(_run(label, run, " " * len(first)) for label, run in words.runs_of(step))]
     )
 
 
 def _run(label: str, run: Run, indent: str) -> str:
     if run.kind == "note":
-        text = escape(words.sentence("; ".join(run.lines)))
-        return f"\n{indent}{label}: {text}" if label else f"\n{indent}{text}"
+        return f"\n{indent}{escape(words.note_of(run, label))}"
     code = fenced("\n".join(run.lines), indent)
-    return f"\n{indent}{label}:\n{code}" if label else code
+    return f"\n{indent}{escape(label)}:\n{code}" if label else code
 
 
 def _details(diagnosis: Diagnosis) -> list[str]:
@@ -144,7 +128,7 @@ def _details(diagnosis: Diagnosis) -> list[str]:
         folded("Evidence", _evidence(diagnosis)),
         folded("Sequence of events", _chain(diagnosis)),
         folded(
-            "Possible causes" if diagnosis.verdict == "unknown" else "Alternatives considered",
+            words.alternatives_heading(diagnosis),
             "\n".join(
                 f"- {code(other.cause)} ({other.confidence} confidence): "
                 f"{escape(words.sentence(other.why_not))}"
@@ -187,10 +171,10 @@ def _traceback(found: PythonException | None) -> list[str]:
         return []
     lines = (
         ("> " if line.kind == "mark" else "  ") * (line.kind != "raised") + line.text
-        for line in traceback.lines(found)
+        for line in words.traceback_lines(found)
     )
-    where = code(traceback.place(found))
-    return [f"**{traceback.heading(found)}** {where}\n\n{fenced(chr(10).join(lines))}"]
+    where = code(words.traceback_place(found))
+    return [f"**{words.traceback_heading(found)}** {where}\n\n{fenced(chr(10).join(lines))}"]
 
 
 def _evidence(diagnosis: Diagnosis) -> str:
@@ -207,10 +191,9 @@ def _evidence(diagnosis: Diagnosis) -> str:
 def _chain(diagnosis: Diagnosis) -> str:
     rows = []
     for step in words.steps(diagnosis.causal_chain, MAX_CHAIN):
-        start = ", ".join(part for part in (step.time, step.who) if part)
         rows.append(
             "- "
-            + (f"{start}: " if start else "")
+            + (f"{step.start}: " if step.start else "")
             + escape(step.event)
             + (f" {code(step.place)}" if step.place else "")
         )
@@ -227,3 +210,48 @@ def folded(heading: str, body: str) -> str:
     if not body:
         return ""
     return f"<details><summary>{heading}</summary>\n\n{body}\n\n</details>"
+
+
+# --- the text of an issue on GitHub: never longer than one may be ---------------------------------
+
+# What does not fit is left out from the end, where the details are, and the last line says so.
+LIMIT = 65_536  # characters of an issue: "body is too long (maximum is 65536 characters)"
+MAX_NOTES = 20
+_SPARE = 400  # characters for the last lines
+
+
+def issue(job: Job, diagnosis: Diagnosis, wish: Wish) -> str:
+    """The whole text, without people if so wished."""
+    redactor = learn_around(job, diagnosis, Redactor()) if wish.redact else None
+    return render_issue(diagnosis, redact=wish.redact, redactor=redactor)
+
+
+def render_issue(
+    diagnosis: Diagnosis, *, redact: bool = True, redactor: Redactor | None = None
+) -> str:
+    """The text, at most LIMIT characters, ending with a newline; as `markdown.render` masks it."""
+    diagnosis = safe(diagnosis, (redactor or Redactor()) if redact else None)
+    kept: list[str] = []
+    dropped = 0
+    left = LIMIT - _SPARE
+    for part in [*parts(diagnosis), _notes(diagnosis)]:
+        # GitHub may count a line's end as two characters, and others as UTF-16 does.
+        length = len(part.encode("utf-16-le")) // 2 + part.count("\n") + 4
+        if part and length <= left:
+            kept.append(part)
+            left -= length
+        else:
+            dropped += bool(part)
+    if dropped:
+        what = f"{dropped} {plural(dropped, 'section')}"
+        kept.append(f"*{what} left out: longer than an issue may be. Attach the JSON output.*")
+    made = "log lines masked" if redact else "**not masked: check it before you post it**"
+    kept.append(f"<sub>diagnose {__version__}, {made}.</sub>")
+    return "\n\n".join(kept) + "\n"
+
+
+def _notes(diagnosis: Diagnosis) -> str:
+    notes = [f"- {escape(words.sentence(note))}" for note in diagnosis.notes[:MAX_NOTES]]
+    if len(diagnosis.notes) > MAX_NOTES:
+        notes.append(f"- … and {len(diagnosis.notes) - MAX_NOTES} more")
+    return folded("Notes on the input", "\n".join(notes))

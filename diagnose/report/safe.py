@@ -7,13 +7,17 @@ cut after masking: half a secret may no longer look like one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import fields, is_dataclass, replace
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from diagnose.diagnosis import Diagnosis
+from diagnose.diagnosis import Diagnosis, Evidence
 from diagnose.lazy import expression
 from diagnose.redact.redactor import Redactor, secrets_only
+
+if TYPE_CHECKING:
+    from diagnose.job.model import Job
+    from diagnose.report import Wish
 
 MAX_TEXT = 2000  # characters of any one string
 MAX_ITEMS = 20_000  # of any one list; ranks are the long ones
@@ -137,6 +141,12 @@ def escaped(document: str) -> str:
     return document if document.isprintable() else _INVISIBLE.sub(_code, document)
 
 
+def as_json(job: Job, diagnosis: Diagnosis, _: Wish) -> str:
+    """A diagnosis for programs: one object of schema `diagnose/2`; names of people stay."""
+    known = learn_around(job, diagnosis, secrets_only())
+    return escaped(masked(diagnosis, known).to_json()) + "\n"
+
+
 def _code(match: re.Match[str]) -> str:
     char = match.group()
     if char.isprintable():
@@ -182,3 +192,141 @@ def each(value: T, change: Any, name: str = "") -> T:
         changes = {f.name: each(getattr(value, f.name), change, f.name) for f in fields(value)}
         return cast(T, replace(value, **changes))
     return value
+
+
+# --- text of one page, or of one answer -----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Scrub:
+    """Makes text fit to be shown; `redactor` masks the secrets in it, None leaves them.
+
+    One of these makes one page: the same secret gets the same mask everywhere. Text is cut after
+    masking: half a secret may no longer look like one.
+    """
+
+    redactor: Redactor | None = None
+
+    def text(self, text: object, limit: int = MAX_TEXT) -> str:
+        """One clean line of at most `limit` characters."""
+        return shown(str(text), self.redactor, limit)
+
+    def row(self, text: object, limit: int = MAX_TEXT) -> str:
+        """One line of a log that keeps its indentation."""
+        raw = str(text)
+        return _indented(raw, self.text(raw, limit))
+
+    def lines(self, text: str, limit: int = MAX_TEXT) -> str:
+        """Like `text`, but indentation stays: for what is copied."""
+        return shown(text, self.redactor, limit, lines=True)
+
+    def block(self, lines: Sequence[str]) -> list[str]:
+        """Lines that follow each other, looked at together: a secret may lie over several."""
+        together = "".join(lines)
+        bare = len(together) <= MAX_RAW and together.isprintable()  # nothing is to be taken out
+        kept = [
+            line.rstrip()
+            if bare and line[:1] > " "
+            else _indented(line, clean(line, limit=MAX_RAW))
+            for line in lines
+        ]
+        return self.redactor.text("\n".join(kept)).split("\n") if self.redactor else kept
+
+    def diagnosis(self, diagnosis: Diagnosis) -> Diagnosis:
+        """A copy whose every string went through this; lists are bounded.
+
+        What is there for pictures is left out: who draws it takes the little that is needed.
+        """
+        return safe(diagnosis, self.redactor, why=True)
+
+
+def _indented(raw: str, text: str) -> str:
+    indent = len(raw) - len(raw.lstrip(" "))
+    return " " * min(indent, 40) + text
+
+
+def scrubber(*, redact: bool) -> Scrub:
+    """A new one for a page; without `redact` secrets stay."""
+    return Scrub(Redactor() if redact else None)
+
+
+# --- the lines around a line of evidence, read again from its source ------------------------------
+
+# More of them are read than shown, and given to `show` together: whether a line is a piece of a
+# secret may stand far above or below it.
+AROUND = 5  # lines before and after
+REACH = 80  # lines before and after that are looked at; the longest usual key file has 55
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a log; `number` is 1-based."""
+
+    number: int
+    text: str
+
+
+Show = Callable[[Sequence[str]], list[str]]
+Rows = dict[tuple[str, int], list[Row]]
+
+
+def around(job: Job, evidence: Iterable[Evidence], show: Show = list) -> Rows:
+    """The surroundings of each (source, line), the line itself included; absent where unknown.
+
+    `show` makes lines that follow each other fit to be shown, as many as it is given.
+    """
+    found: Rows = {}
+    read = job.lines_around(((one.source, one.line) for one in evidence), REACH, REACH)
+    for (source, line), lines in read.items():
+        rows = _shown([Row(number, text) for number, text in lines.items()], line, show)
+        if rows:
+            found[source, line] = rows
+    return found
+
+
+def _shown(rows: list[Row], line: int, show: Show) -> list[Row]:
+    """The rows that a reader sees, after `show` saw all of those within WINDOW characters."""
+    above = _within(reversed([row for row in rows if row.number < line]))
+    below = _within(row for row in rows if row.number >= line)
+    kept = [*reversed(above), *below]
+    texts = show([row.text for row in kept])
+    seen = [
+        Row(row.number, text)
+        for row, text in zip(kept, texts, strict=True)
+        if abs(row.number - line) <= AROUND
+    ]
+    return _trimmed(seen, line)
+
+
+def _within(rows: Iterable[Row]) -> list[Row]:
+    """The first rows, as many as AROUND tells or WINDOW characters hold."""
+    from diagnose.job.reread import WINDOW  # noqa: PLC0415  messages of errors need none
+
+    kept: list[Row] = []
+    size = 0
+    for row in rows:
+        size += len(row.text)
+        if size > WINDOW and len(kept) > AROUND:
+            break
+        kept.append(row)
+    return kept
+
+
+def _trimmed(rows: list[Row], line: int) -> list[Row]:
+    """Without the empty lines at both ends."""
+    while rows and rows[0].number < line and not rows[0].text.strip():
+        rows = rows[1:]
+    while rows and rows[-1].number > line and not rows[-1].text.strip():
+        rows = rows[:-1]
+    return rows
+
+
+def learn_around(job: Job, diagnosis: Diagnosis, redactor: Redactor) -> Redactor:
+    """`redactor`, which now knows the secrets around the evidence; for text that shows no more."""
+    chosen: list[Evidence] = []
+    for item in diagnosis.evidence:
+        near = (one for one in chosen if one.source == item.source)
+        if all(abs(one.line - item.line) > REACH // 2 for one in near):
+            chosen.append(item)
+    around(job, chosen, Scrub(redactor).block)
+    return redactor

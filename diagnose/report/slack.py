@@ -17,8 +17,7 @@ from diagnose.diagnosis import Diagnosis, RemedyStep
 from diagnose.job.model import Job
 from diagnose.redact.redactor import Redactor
 from diagnose.report import Wish, words
-from diagnose.report.html.context import learn
-from diagnose.report.safe import cut, escaped, safe
+from diagnose.report.safe import cut, escaped, learn_around, safe
 
 MAX_BLOCKS, MAX_TEXT, MAX_HEADER = 50, 3000, 150
 MAX_EVIDENCE, MAX_CHAIN, MAX_QUOTE = 5, 10, 600
@@ -36,7 +35,7 @@ Block = dict[str, Any]
 
 def report(job: Job, diagnosis: Diagnosis, wish: Wish) -> str:
     """The message as JSON, without people if so wished."""
-    redactor = learn(job, diagnosis, Redactor()) if wish.redact else None
+    redactor = learn_around(job, diagnosis, Redactor()) if wish.redact else None
     message = render(diagnosis, redact=wish.redact, redactor=redactor)
     return escaped(json.dumps(message, ensure_ascii=False, indent=2)) + "\n"
 
@@ -46,9 +45,7 @@ def render(
 ) -> dict[str, Any]:
     """`blocks`, and `text` for notifications."""
     diagnosis = safe(diagnosis, (redactor or Redactor()) if redact else None)
-    sure = words.confidence(diagnosis)
-    title = diagnosis.root_cause.title + (f" ({sure})" if sure else "")
-    heading = f"{diagnosis.verdict.upper()}: {title}"
+    heading = f"{diagnosis.verdict.upper()}: {words.titled(diagnosis)}"
     blocks: list[Block] = [
         {"type": "header",
          "text": {"type": "plain_text", "text": cut(heading, MAX_HEADER), "emoji": False}},
@@ -128,23 +125,12 @@ def _line(text: str, limit: int = MAX_TEXT // _WIDEST - 50) -> str:
 
 
 def _facts(diagnosis: Diagnosis) -> list[str]:
-    bad = diagnosis.verdict in ("hung", "failed")
-    who = words.culprits(diagnosis)
-    if not who and bad:
-        who = "The evidence does not identify a rank or host"
-    found = diagnosis.collective
-    rows = {
-        "Culprits": words.joined(who, diagnosis.culprits.why) if who else "",
-        "Onset": words.onset(diagnosis.onset) if bad or diagnosis.onset.time else "",
-        "Phase": words.phase(diagnosis.phase) if diagnosis.phase else "",
-        "Progress": words.progress(diagnosis.progress),
-        "Collective": words.collective(found) if found else "",
-        "Longer timeout": words.longer_timeout(diagnosis) if bad else "",
-        "Restart": words.restart(diagnosis) if bad else "",
-        "Job": words.job(diagnosis.job),
-    }
-    cause = [f"*Cause:* {code(diagnosis.root_cause.cause)}"] if bad else []
-    return cause + [f"*{label}:* {_line(text)}" for label, text in rows.items() if text]
+    return [
+        f"*{label.removeprefix('last ').capitalize()}:* "
+        + (code(text) if label == "cause" else _line(text))
+        for label, text in words.facts(diagnosis).items()
+        if text
+    ]
 
 
 def _step(number: int, step: RemedyStep) -> str:
@@ -159,8 +145,7 @@ def _step(number: int, step: RemedyStep) -> str:
 
 def _run(label: str, run: Run) -> str:
     if run.kind == "note":
-        note = words.sentence("; ".join(run.lines))
-        return "\n" + _line(f"{label}: {note}" if label else note)
+        return "\n" + _line(words.note_of(run, label))
     return ("\n" + _line(f"{label}:") if label else "") + "\n" + fenced("\n".join(run.lines), 1000)
 
 
@@ -183,10 +168,12 @@ def _chain(diagnosis: Diagnosis) -> list[str]:
         return []
     parts = ["*Sequence of events*"]
     for step in steps:
-        start = ", ".join(part for part in (step.time, step.who) if part)
         place = f" {code(cut(step.place, 150))}" if step.place else ""
         parts.append(
-            "• " + (f"{_line(start, 60)}: " if start else "") + _line(step.event, 250) + place
+            "• "
+            + (f"{_line(step.start, 60)}: " if step.start else "")
+            + _line(step.event, 250)
+            + place
         )
     more = len(diagnosis.causal_chain) - MAX_CHAIN
     return [*parts, f"… and {more} more"] if more > 0 else parts

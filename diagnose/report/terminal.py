@@ -15,9 +15,8 @@ from diagnose.catalog.schema import Run
 from diagnose.diagnosis import ChainLink, Diagnosis, Evidence, PythonException, RemedyStep
 from diagnose.job.model import Job
 from diagnose.redact.redactor import Redactor, secrets_only
-from diagnose.report import Wish, traceback, words
-from diagnose.report.html.context import learn
-from diagnose.report.safe import safe
+from diagnose.report import Wish, words
+from diagnose.report.safe import learn_around, safe
 
 MAX_WIDTH = 110  # columns of prose; longer lines are hard to read
 MAX_EVIDENCE = 12  # kinds of it
@@ -45,7 +44,7 @@ def report(job: Job, diagnosis: Diagnosis, wish: Wish) -> str:
     """What a terminal is to show; names of people stay."""
     console = wish.console()
     with console.capture() as capture:
-        render(diagnosis, console, learn(job, diagnosis, secrets_only()), why=wish.why)
+        render(diagnosis, console, learn_around(job, diagnosis, secrets_only()), why=wish.why)
     return capture.get()
 
 
@@ -178,6 +177,12 @@ class Page:
             line.rstrip()
             self._print(line)
 
+    def more(self, count: int, indent: int = 2) -> None:
+        """That so many more of a list are not shown, if there are any."""
+        if count > 0:
+            text = Text(f"… and {count} more in the JSON output", style="dim")
+            self.paragraph(text, first=" " * indent)
+
     def wrapped(self, text: Text, used: int, width: int | None = None) -> list[Text]:
         """Lines of `text` where `used` columns are taken."""
         room = max(10, (width or self.width) - used)
@@ -195,8 +200,8 @@ class Page:
 
 
 def _headline(page: Page, diagnosis: Diagnosis, *, summary: bool = True) -> None:
-    sure = words.confidence(diagnosis)
-    text = Text.assemble((diagnosis.root_cause.title, "bold"), f" ({sure})" if sure else "")
+    title = diagnosis.root_cause.title
+    text = Text.assemble((title, "bold"), words.titled(diagnosis)[len(title) :])
     verdict = diagnosis.verdict
     page.paragraph(text, first=f"{verdict.upper()}  ", indent=2, style=_VERDICT_STYLE[verdict])
     if summary and diagnosis.root_cause.summary:
@@ -204,20 +209,9 @@ def _headline(page: Page, diagnosis: Diagnosis, *, summary: bool = True) -> None
 
 
 def _facts(page: Page, diagnosis: Diagnosis) -> None:
-    bad = diagnosis.verdict in ("hung", "failed")
-    who = words.culprits(diagnosis)
-    if not who and bad:
-        who = "The evidence does not identify a rank or host"
-    found = diagnosis.collective
-    fields = {
-        "cause": diagnosis.root_cause.cause if bad else "",
-        "culprits": words.joined(who, diagnosis.culprits.why) if who else "",
-        "onset": words.onset(diagnosis.onset) if bad or diagnosis.onset.time else "",
-        "phase" if bad else "last phase": words.phase(diagnosis.phase) if diagnosis.phase else "",
-        "progress": words.progress(diagnosis.progress),
-        "collective": words.collective(found) if found else "",
-        "job": words.job(diagnosis.job),
-    }
+    fields = words.facts(diagnosis)
+    for apart in ("longer timeout", "restart"):  # sections of their own
+        del fields[apart]
     if any(fields.values()):
         page.blank()
     for label, text in fields.items():
@@ -245,8 +239,7 @@ def _step(page: Page, number: int, step: RemedyStep) -> None:
 
 def _run(page: Page, label: str, run: Run, indent: int) -> None:
     if run.kind == "note":
-        text = words.sentence("; ".join(run.lines))
-        page.paragraph(Text(f"{label}: {text}" if label else text), first=" " * indent)
+        page.paragraph(Text(words.note_of(run, label)), first=" " * indent)
         return
     if label:
         page.paragraph(Text(f"{label}:", style="dim"), first=" " * indent)
@@ -268,9 +261,9 @@ def _advice(page: Page, diagnosis: Diagnosis) -> None:
 def _traceback(page: Page, found: PythonException | None) -> None:
     if found is None or not found.frames:
         return
-    page.heading(traceback.heading(found))
-    page.paragraph(Text(traceback.place(found), style="magenta"), first="  ")
-    for line in traceback.lines(found):
+    page.heading(words.traceback_heading(found))
+    page.paragraph(Text(words.traceback_place(found), style="magenta"), first="  ")
+    for line in words.traceback_lines(found):
         first = "  > " if line.kind == "mark" else "    "
         page.paragraph(Text(line.text, _LINE_STYLE[line.kind]), first=first, indent=8, full=True)
 
@@ -286,7 +279,7 @@ def _evidence(page: Page, evidence: list[Evidence]) -> None:
             text = Text.assemble(text, "  ", why)
         page.paragraph(text, first="  ", indent=4)
         page.quote(items[0].text, 4)
-    _more(page, len(evidence) - sum(len(items) for _, items in shown))
+    page.more(len(evidence) - sum(len(items) for _, items in shown))
 
 
 def _chain(page: Page, chain: list[ChainLink]) -> None:
@@ -303,21 +296,20 @@ def _chain(page: Page, chain: list[ChainLink]) -> None:
         if step.place:
             text = Text.assemble(text, " ", (f"[{step.place}]", "magenta"))
         page.paragraph(text, first="  " + "".join(f"{column}  " for column in columns))
-    _more(page, len(chain) - MAX_CHAIN)
+    page.more(len(chain) - MAX_CHAIN)
 
 
 def _alternatives(page: Page, diagnosis: Diagnosis) -> None:
     if not diagnosis.alternatives:
         return
-    unknown = diagnosis.verdict == "unknown"
-    page.heading("Possible causes" if unknown else "Alternatives considered")
+    page.heading(words.alternatives_heading(diagnosis))
     for other in diagnosis.alternatives[:MAX_ALTERNATIVES]:
         text = Text.assemble(
             (other.cause, "bold"),
             f" ({other.confidence} confidence): {words.sentence(other.why_not)}",
         )
         page.paragraph(text, first="  ", indent=4)
-    _more(page, len(diagnosis.alternatives) - MAX_ALTERNATIVES)
+    page.more(len(diagnosis.alternatives) - MAX_ALTERNATIVES)
 
 
 def _missing_evidence(page: Page, diagnosis: Diagnosis) -> None:
@@ -328,8 +320,3 @@ def _missing_evidence(page: Page, diagnosis: Diagnosis) -> None:
         page.paragraph(Text(item.what), first="  - ")
         if item.how not in ("", item.what):
             page.paragraph(Text(item.how, style="dim"), first="    ")
-
-
-def _more(page: Page, count: int) -> None:
-    if count > 0:
-        page.paragraph(Text(f"… and {count} more in the JSON output", style="dim"), first="  ")

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 TITLE = "Why this verdict"
 BESIDE = 60  # columns that a sentence needs beside the cells of its row
 _SUBJECT_WIDTH = (24, 48)  # columns that a class or a signature gets, at least and at most
-_Cell = Callable[[Reason], str]
 _HEADINGS: Mapping[Step, str] = {
     "verdict": "The verdict",
     "culprits": "Who is named, and who is not",
@@ -30,45 +29,29 @@ _HEADINGS: Mapping[Step, str] = {
 }
 
 
-def _subject(reason: Reason) -> str:
-    return reason.subject
-
-
-def _tier(reason: Reason) -> str:
-    return reason.tier or ""
-
-
-def _predicate(reason: Reason) -> str:
-    return "" if reason.predicate == reason.rule else reason.predicate
-
-
-def _rule(reason: Reason) -> str:
-    return reason.rule or ""
-
-
-def _beaten_by(reason: Reason) -> str:
-    return reason.beaten_by or ""
-
-
-def _count(reason: Reason) -> str:
-    return f"{reason.count:,}"
-
-
+_CELLS: Mapping[str, Callable[[Reason], str]] = {
+    "subject": lambda one: one.subject,
+    "tier": lambda one: one.tier or "",
+    "rule": lambda one: one.rule or "",
+    "predicate": lambda one: "" if one.predicate == one.rule else one.predicate,
+    "beaten_by": lambda one: one.beaten_by or "",
+    "count": lambda one: f"{one.count:,}",
+}
 # The columns of each step behind that of the outcome, the subject first. What is empty in all rows
 # is left out.
-_COLUMNS: Mapping[Step, Mapping[str, _Cell]] = {
+_COLUMNS: Mapping[Step, Mapping[str, str]] = {
     "verdict": {
-        "verdict, class": _subject, "rule": _rule, "predicate": _predicate, "tier": _tier,
+        "verdict, class": "subject", "rule": "rule", "predicate": "predicate", "tier": "tier",
     },
-    "culprits": {"who": _subject, "predicate": _predicate},
-    "confidence": {"level": _subject, "predicate": _predicate},
-    "rival": {"class": _subject, "lost to": _beaten_by, "predicate": _predicate, "tier": _tier},
+    "culprits": {"who": "subject", "predicate": "predicate"},
+    "confidence": {"level": "subject", "predicate": "predicate"},
+    "rival": {"class": "subject", "lost to": "beaten_by", "predicate": "predicate", "tier": "tier"},
     "proposal": {
-        "class": _subject, "rule": _rule, "predicate": _predicate, "yields to": _beaten_by,
-        "tier": _tier,
+        "class": "subject", "rule": "rule", "predicate": "predicate", "yields to": "beaten_by",
+        "tier": "tier",
     },
-    "event": {"event": _subject, "predicate": _predicate, "lines": _count},
-    "attempt": {"attempt": _subject, "predicate": _predicate},
+    "event": {"event": "subject", "predicate": "predicate", "lines": "count"},
+    "attempt": {"attempt": "subject", "predicate": "predicate"},
 }  # fmt: skip
 
 
@@ -99,9 +82,9 @@ def tables(reasons: Sequence[Reason]) -> list[Table]:
 
 def _table(step: Step, reasons: Sequence[Reason]) -> Table:
     columns = {
-        head: cell
-        for head, cell in _COLUMNS[step].items()
-        if cell is _subject or any(map(cell, reasons))
+        head: _CELLS[name]
+        for head, name in _COLUMNS[step].items()
+        if name == "subject" or any(map(_CELLS[name], reasons))
     }
     rows = [
         Row(

@@ -6,26 +6,35 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby, takewhile
+from operator import attrgetter
+from typing import TYPE_CHECKING, Literal
 
 from diagnose.catalog.schema import CauseClass, Remedy, Run
 from diagnose.diagnosis import (
     Answer,
     ChainLink,
+    CodeFrame,
     Collective,
     Diagnosis,
     Evidence,
     JobFacts,
     Onset,
     Progress,
+    PythonException,
     RemedyStep,
     SourceLine,
 )
 from diagnose.text.ranks import plural, ranks_phrase
 from diagnose.text.times import duration
 
+if TYPE_CHECKING:
+    from diagnose.checkpoint.model import Checkpoint
+
 MAX_PLACES = 4  # of alike lines
 MAX_KINDS = 3  # of evidence with the same reason
 MAX_NAMES = 8  # of hosts in one list
+MAX_FILES = 3  # of a checkpoint that are listed for the same reason
 MAX_WHO = 20  # characters of a list of ranks beside an event
 
 KINDS = {
@@ -36,6 +45,7 @@ KINDS = {
     "stuck_host": "blocked on the host (CPU) side",
     "stuck_device": "stuck on the GPU",
 }
+NOBODY = "The evidence does not identify a rank or host"
 APART = "left the other ranks, or never joined them"  # missing, where no collective is known
 RESTART = {
     "retry": "Restart the job",
@@ -129,6 +139,30 @@ def culprits(diagnosis: Diagnosis) -> str:
     who = f"{ranks} on {hosts}" if ranks and hosts else ranks or hosts
     kind = culprit_kind(diagnosis)
     return f"{who}: {kind}" if who and kind else who
+
+
+def titled(diagnosis: Diagnosis) -> str:
+    """`The title (high confidence)`."""
+    sure = confidence(diagnosis)
+    return diagnosis.root_cause.title + (f" ({sure})" if sure else "")
+
+
+def facts(diagnosis: Diagnosis) -> dict[str, str]:
+    """What a report says of the job under its verdict, by labels in lower case; empty: unknown."""
+    bad = diagnosis.verdict in ("hung", "failed")
+    who = culprits(diagnosis) or (NOBODY if bad else "")
+    found = diagnosis.collective
+    return {
+        "cause": diagnosis.root_cause.cause if bad else "",
+        "culprits": joined(who, diagnosis.culprits.why) if who else "",
+        "onset": onset(diagnosis.onset) if bad or diagnosis.onset.time else "",
+        "phase" if bad else "last phase": phase(diagnosis.phase) if diagnosis.phase else "",
+        "progress": progress(diagnosis.progress),
+        "collective": collective(found) if found else "",
+        "longer timeout": longer_timeout(diagnosis) if bad else "",
+        "restart": restart(diagnosis) if bad else "",
+        "job": job(diagnosis.job),
+    }
 
 
 def onset(found: Onset) -> str:
@@ -254,6 +288,11 @@ class Step:
     event: str
     place: str
 
+    @property
+    def start(self) -> str:
+        """When and who, as one text."""
+        return ", ".join(part for part in (self.time, self.who) if part)
+
 
 def steps(links: Sequence[ChainLink], limit: int) -> list[Step]:
     """The first `limit` links of the chain, in time order.
@@ -292,6 +331,11 @@ def _in_time_order(links: Sequence[ChainLink]) -> list[ChainLink]:
         last = link.time or last
         keyed.append((last, link))
     return [link for _, link in sorted(keyed, key=lambda pair: pair[0])]
+
+
+def alternatives_heading(diagnosis: Diagnosis) -> str:
+    """What the causes are that did not win."""
+    return "Possible causes" if diagnosis.verdict == "unknown" else "Alternatives considered"
 
 
 def place(source: str | None, line: int | None) -> str:
@@ -359,6 +403,12 @@ def _run_label(run: Run, bare: bool) -> str:
     return label[:1].upper() + label[1:]
 
 
+def note_of(run: Run, label: str) -> str:
+    """A note as sentences, after its label where it has one."""
+    text = sentence("; ".join(run.lines))
+    return f"{label}: {text}" if label else text
+
+
 def remedy_groups(
     steps: Sequence[RemedyStep],
 ) -> Iterator[tuple[str, list[tuple[int, RemedyStep]]]]:
@@ -369,3 +419,99 @@ def remedy_groups(
         if mine:
             yield heading, list(enumerate(mine, start=number + 1))
             number += len(mine)
+
+
+# --- the traceback that a verdict rests on: own frames in full, others folded ---------------------
+
+MAX_OWN = 12  # frames of the program in a row; of recursion the innermost ones
+
+
+@dataclass(frozen=True, slots=True)
+class TracebackLine:
+    """One line of a traceback as shown; `mark` is where in the user's program it was raised."""
+
+    text: str
+    kind: Literal["own", "mark", "code", "folded", "raised"]
+
+
+@dataclass(frozen=True, slots=True)
+class FrameRun:
+    """Frames that follow each other, all of the user's program or all of installed packages."""
+
+    own: bool
+    frames: list[CodeFrame]
+
+
+def traceback_heading(found: PythonException) -> str:
+    """`Traceback of rank 6`."""
+    return "Traceback" if found.rank is None else f"Traceback of rank {found.rank}"
+
+
+def traceback_place(found: PythonException) -> str:
+    """`train.log:4-13`."""
+    first = "" if found.first_line == found.line else f"{found.first_line}-"
+    return f"{found.source}:{first}{found.line}"
+
+
+def exception_line(found: PythonException) -> str:
+    """The exception as Python prints it."""
+    return f"{found.type}: {found.message}" if found.message else found.type
+
+
+def frame_runs(found: PythonException) -> list[FrameRun]:
+    """The frames, outermost first; the innermost stands alone, for there it was raised."""
+    frames = found.frames
+    if frames and not frames[-1].own:
+        return [*_frame_runs(frames[:-1]), FrameRun(own=False, frames=frames[-1:])]
+    return _frame_runs(frames)
+
+
+def traceback_lines(found: PythonException) -> Iterator[TracebackLine]:
+    """The traceback with the frames of packages folded, in words."""
+    parts = frame_runs(found)
+    for part in parts:
+        last = part is parts[-1]
+        shown = part.frames[-MAX_OWN:] if part.own or last else []
+        if hidden := len(part.frames) - len(shown):
+            noun = plural(hidden, "frame")
+            whose = f"{noun} of the program" if part.own else f"library {noun}"
+            yield TracebackLine(f"… {hidden} {whose}", "folded")
+        for frame in shown:
+            mark = frame == found.where
+            text = f"{frame.file}:{frame.line} in {frame.function}"
+            yield TracebackLine(text, "mark" if mark else "own" if frame.own else "folded")
+            if frame.code:
+                yield TracebackLine(f"  {frame.code}", "code")
+    yield TracebackLine(exception_line(found) or "… the log breaks off here", "raised")
+
+
+def _frame_runs(frames: list[CodeFrame]) -> list[FrameRun]:
+    return [FrameRun(own, [*group]) for own, group in groupby(frames, attrgetter("own"))]
+
+
+# --- checkpoints ----------------------------------------------------------------------------------
+
+
+def common_folder(found: Sequence[Checkpoint]) -> str:
+    """The folder that all checkpoints have in common; what is shown is relative to it."""
+    parents = [one.path.rstrip("/").split("/")[:-1] for one in found]
+    parts = takewhile(lambda same: len(set(same)) == 1, zip(*parents, strict=False))
+    return "/".join(same[0] for same in parts)
+
+
+def relative(path: str, base: str) -> str:
+    """What a checkpoint is called in a report: its path below the common folder."""
+    return path.removeprefix(base).strip("/") or path
+
+
+def folded_reasons(reasons: Sequence[str]) -> list[str]:
+    """Reasons, those that say the same of several files as one: `a.pt and 6 more: missing`."""
+    files: dict[str, list[str]] = {}
+    for reason in reasons:
+        file, colon, why = reason.partition(": ")
+        whose = colon and " " not in file
+        files.setdefault(why if whose else reason, []).append(file if whose else "")
+    return [
+        f"{names(named, MAX_FILES)}: {why}" if (named := [f for f in several if f]) else why
+        for why, several in files.items()
+    ]

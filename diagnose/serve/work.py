@@ -31,8 +31,16 @@ from diagnose.job.load import load_text, read
 from diagnose.job.model import Job
 from diagnose.redact.redactor import Redactor, secrets_only
 from diagnose.report import html, markdown, words
-from diagnose.report.html.context import learn
-from diagnose.report.safe import MAX_RAW, clean, cut, escaped, masked, masked_line, safe
+from diagnose.report.safe import (
+    MAX_RAW,
+    clean,
+    cut,
+    escaped,
+    learn_around,
+    masked,
+    masked_line,
+    safe,
+)
 from diagnose.runtime.workers import memory_bound
 from diagnose.serve.model import MASKED, PASTE, Done, Failed, Progress, Summary, Task
 from diagnose.serve.saves import uploaded
@@ -190,7 +198,7 @@ def perform(task: Task, tell: Tell) -> Done:
     if task.kind in ("files", "urls"):
         kept = kept_logs(job.sources, redactor)
         if redactor:
-            learn(job, diagnosis, redactor)
+            learn_around(job, diagnosis, redactor)
     elif redactor:
         redactor = secrets_only()  # of masked text only what two of its lines make together
     tell(Progress("Writing the report"))

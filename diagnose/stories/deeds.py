@@ -320,14 +320,15 @@ class Deeds:
         by_author = _by(self.author, map(self.timeline.at, merged))
         return {author: [*map(_INDEX, own)] for author, own in by_author.items()}
 
+    @cached_property
+    def _deaths_of_nobody(self) -> list[int]:
+        return sorted(i for who, own in self._deaths.items() if who.kind == "source" for i in own)
+
     def end_after(self, author: Author, event: Event) -> tuple[int, bool]:
         """The index at which an author ended after an event, else the last one; whether it did."""
-        found = []
-        for who, ends in self._deaths.items():
-            if who == author or who.kind == "source":
-                at = bisect_right(ends, event.index)
-                found += ends[at : at + 1]
-        return min(found, default=self.last), bool(found)
+        ends = self._deaths.get(author, []), self._deaths_of_nobody
+        later = [own[at] for own in ends if (at := bisect_right(own, event.index)) < len(own)]
+        return min(later, default=self.last), bool(later)
 
     def died_after(self, event: Event) -> bool:
         """Whether anybody ended after an event."""

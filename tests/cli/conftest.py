@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-import diagnose
 from tests.cli.running import TRACEBACK, Engine
 
 
@@ -14,7 +13,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
     monkeypatch.setattr("diagnose.job.load.read", engine.read)
     monkeypatch.setattr("diagnose.cli.job._tell_compiling", lambda _: None)
     # past the lazy attributes of the package
-    monkeypatch.setitem(vars(diagnose), "diagnose", lambda job: job.diagnosis)
+    monkeypatch.setattr("diagnose.infer.pipeline.diagnose", lambda job: job.diagnosis)
     return engine
 
 

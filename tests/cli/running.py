@@ -48,6 +48,9 @@ class Engine:
         self.patterns = [str(path) for path in patterns]
         return self
 
+    def lines_around(self, *_: object) -> dict[tuple[str, int], dict[int, str]]:
+        return {}
+
 
 def triage(
     capsys: pytest.CaptureFixture[str], *arguments: str | Path

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from diagnose.cli import main as cli
-from diagnose.cli.fail_on import Condition, conditions
+from diagnose.cli.job import Condition, conditions
 from diagnose.diagnosis import Diagnosis, RootCause
 from diagnose.errors import InputError
 from tests.cli.running import ROOT, Engine, answer

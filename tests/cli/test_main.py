@@ -31,7 +31,7 @@ def test_without_a_command_it_shows_the_help(capsys: pytest.CaptureFixture[str])
 def test_starting_up_imports_nothing_heavy() -> None:
     code = (
         "import sys, diagnose.cli.main as cli; cli.run(['nothing']); "
-        "print({'diagnose.cli.triage'} - set(sys.modules), {'pandas', 'numpy', 'rich',"
+        "print({'diagnose.cli.job'} - set(sys.modules), {'pandas', 'numpy', 'rich',"
         " 'yaml', 'pydantic', 'hyperscan', 'jinja2', 'regex'}"
         " & set(sys.modules))"
     )
@@ -44,7 +44,7 @@ def test_starting_up_imports_nothing_heavy() -> None:
 def test_of_the_commands_only_the_one_asked_for_is_imported() -> None:
     code = (
         "import sys, diagnose.cli.main as cli; cli.run(['explain', 'none']); "
-        "print({'diagnose.cli.triage', 'diagnose.cli.catalog'} & set(sys.modules))"
+        "print({'diagnose.cli.job', 'diagnose.cli.catalog'} & set(sys.modules))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True

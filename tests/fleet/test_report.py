@@ -15,11 +15,9 @@ from rich.console import Console
 
 from diagnose.batch.names import page_of
 from diagnose.fleet import Fleet, summarise
-from diagnose.report.fleet import slurm_exclude, terminal
-from diagnose.report.fleet.html import link_base, render
-from diagnose.report.fleet.pictures import scale
-from diagnose.report.fleet.tables import as_csv, as_json
-from diagnose.report.fleet.words import chance, sparkline
+from diagnose.report.fleet import terminal
+from diagnose.report.fleet.html import link_base, render, scale
+from diagnose.report.fleet.words import as_csv, as_json, chance, slurm_exclude, sparkline
 
 from . import samples
 from .frames import typed

@@ -14,7 +14,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from diagnose.errors import InputError
 from diagnose.mcp.answer import LIMIT
-from diagnose.mcp.root import Root
+from diagnose.mcp.jobs import Root
 from diagnose.mcp.server import Address, serve_http, server_of
 from tests.mcp.asking import FIXTURES, JOBS, data, http, length, toured
 

@@ -22,14 +22,10 @@ from diagnose.ingest.source import Source
 from diagnose.job.load import load, load_text
 from diagnose.mcp import jobs as loading
 from diagnose.mcp.answer import LIMIT, data_of, text_of
-from diagnose.mcp.jobs import Jobs, Opened
-from diagnose.mcp.lines import lines
-from diagnose.mcp.root import Root
+from diagnose.mcp.job_tools import lines, timeline, triage, waits
+from diagnose.mcp.jobs import Jobs, Opened, Root
 from diagnose.mcp.server import Address, _Guard, serve_http, server_of
-from diagnose.mcp.timeline import timeline
-from diagnose.mcp.triage import triage
-from diagnose.mcp.waits import waits
-from diagnose.report.html.scrub import scrubber
+from diagnose.report.safe import scrubber
 from tests.checkpoint.make import hf
 from tests.mcp.asking import FIXTURES, asked, data, length, text, toured
 

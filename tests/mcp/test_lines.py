@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from diagnose.ingest import text_source
-from diagnose.mcp.lines import _rows
+from diagnose.mcp.job_tools import _rows
 
 
 def test_a_quoted_paste_keeps_its_numbers() -> None:

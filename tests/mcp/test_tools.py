@@ -10,7 +10,7 @@ from mcp import Client
 from mcp.types import CallToolResult
 
 from diagnose.mcp.answer import BAR, LIMIT, NAMES_ARE_DATA, UNTRUSTED
-from diagnose.mcp.root import Root
+from diagnose.mcp.jobs import Root
 from diagnose.mcp.server import server_of
 from tests.fleet.frames import failed, keep
 from tests.mcp.asking import FIXTURES, JOBS, ROOT, asked, data, length, stdio, text, toured

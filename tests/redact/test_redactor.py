@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from diagnose.redact import redactor
-from diagnose.redact.credentials import by_kind, clues, holding, kind, words_in
+from diagnose.redact.credentials import by_kind, clues, holding, kind_of, words_in
 from diagnose.redact.redactor import Redactor, mask
 from diagnose.redact.views import lowered
 from tests.counting import Count
@@ -39,7 +39,7 @@ FIELDS = {"id", "about", "kind", "keywords", "samples", "near_misses"}
 
 @pytest.mark.parametrize("row", ALL, ids=[row["id"] for row in ALL])
 def test_samples_of_a_kind_are_masked_and_its_near_misses_stay(row: dict[str, Any]) -> None:
-    found = kind(row)
+    found = kind_of(row)
     samples = row["samples"]
     assert samples
     assert {line: Redactor().text(line) for line in samples} == samples

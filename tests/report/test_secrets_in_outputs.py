@@ -16,10 +16,8 @@ from diagnose.cli import output as console
 from diagnose.collect.bundle import Sink
 from diagnose.diagnosis import Diagnosis, Evidence, Reason, RootCause, SourceLine
 from diagnose.redact.redactor import Redactor
-from diagnose.report import github, html, markdown, slack, terminal
-from diagnose.report.html import view
-from diagnose.report.html.scrub import scrubber
-from diagnose.report.safe import escaped, masked
+from diagnose.report import html, markdown, slack, terminal
+from diagnose.report.safe import escaped, masked, scrubber
 from diagnose.serve.work import kept_text
 from tests.sizes import few
 
@@ -97,7 +95,7 @@ def _in_all_forms(line: str, found: dict[str, str]) -> None:
     unseen(sink.getvalue(), found)
     unseen(escaped(masked(diagnosis).to_json()), found)
     unseen(markdown.render(diagnosis, why=True), found, people=True)
-    unseen(github.render(diagnosis), found, people=True)
+    unseen(markdown.render_issue(diagnosis), found, people=True)
     message = slack.render(diagnosis)
     blocks = [block["text"]["text"] for block in message["blocks"]]
     unseen("\n".join([message["text"], *blocks]), found, people=True)
@@ -133,7 +131,7 @@ def test_messages() -> None:
 
 def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One-line secrets are evidence themselves, others stand beside it."""
-    monkeypatch.setattr(view, "MAX_EVIDENCE", 1000)
+    monkeypatch.setattr("diagnose.report.html.page.MAX_EVIDENCE", 1000)
     evidence = []
     for number, (line, _) in enumerate(KINDS):
         if "\n" in line:

@@ -181,7 +181,8 @@ def _needed(standing: ByLines, edges: wait_graph.Edges, missing: frozenset[int])
     waiting = standing.heads.keys()
     alone = {next(iter(awaited)) for awaited in edges.values() if len(awaited) == 1}
     needed = missing & alone
-    left = any(awaited and not awaited & (needed | waiting) for awaited in edges.values())
+    known = needed | waiting
+    left = any(awaited and awaited.isdisjoint(known) for awaited in edges.values())
     return needed if needed and not left else missing
 
 

@@ -7,18 +7,21 @@ sorting, searching and the switch of colours are missing.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import quote
 
 from markupsafe import Markup
 
 from diagnose import __version__
-from diagnose.fleet.causes import CAUSE, HOST, WEEK
-from diagnose.fleet.nodes import fold
+from diagnose.fleet.causes import CAUSE, HOST, WEEK, Group
+from diagnose.fleet.hostlist import fold
+from diagnose.fleet.nodes import Nodes
 from diagnose.fleet.summary import Fleet
-from diagnose.report.fleet import pictures, words
-from diagnose.report.html.scrub import scrubber
+from diagnose.report.fleet import words
 from diagnose.report.html.shell import asset, embedded, policy, template
+from diagnose.report.safe import scrubber
 from diagnose.report.words import names
 
 _PACKAGE = "diagnose.report.fleet"
@@ -44,7 +47,7 @@ def render(
     reports = {} if links is None else {
         job: f"{links}{quote(path)}" for job, path in fleet.reports.items()
     }  # fmt: skip
-    trend, cloud = pictures.trend(fleet), pictures.cloud(fleet.nodes)
+    weeks, nodes = trend(fleet), cloud(fleet.nodes)
     text: str = template("fleet.html.j2", _PACKAGE).render(
         policy=policy([script], style),
         style=Markup(style),
@@ -60,7 +63,7 @@ def render(
             for there, anchor, name in (
                 (True, "nodes", "Nodes"),
                 (fleet.causes, "causes", "Causes"),
-                (trend, "trend", "Trend"),
+                (weeks, "trend", "Trend"),
                 (fleet.recurring, "recurring", "Recurring"),
                 (fleet.unknowns, "unknown", "Unknown"),
                 (fleet.unreadable, "unreadable", "Unreadable"),
@@ -75,11 +78,13 @@ def render(
         WEEK=WEEK,
         exclude=fold(suspects),
         suspects=set(suspects),
-        trend=trend,
-        cloud=cloud,
+        trend=weeks,
+        cloud=nodes,
         reports=reports,
         words=words,
-        pictures=pictures,
+        HEIGHT=HEIGHT,
+        widths=widths,
+        spark_bars=spark_bars,
         names=names,
         limit=MAX_ROWS,
         max_links=MAX_LINKS,
@@ -112,13 +117,14 @@ def _facts(fleet: Fleet) -> list[tuple[str, str, str]]:
     hours = overview.gpu_hours_lost
     untold = overview.cost_unknown
     known = [group for group in fleet.causes if group.name != "unknown"]
+    others = words.outcome(overview, ("unknown", "healthy", "running", "unreadable"))
     facts = [
         (
             "Lost",
             "unknown" if hours is None else f"{words.number(hours)} GPU-hours",
             f"cost of {words.jobs(untold)} unknown" if untold and hours is not None else "",
         ),
-        ("Outcome", f"{overview.hung:,} hung, {overview.failed:,} failed", _others(fleet)),
+        ("Outcome", f"{overview.hung:,} hung, {overview.failed:,} failed", others),
     ]
     if known:
         facts.append(("Top cause", known[0].name, known[0].title))
@@ -128,16 +134,166 @@ def _facts(fleet: Fleet) -> list[tuple[str, str, str]]:
     return facts
 
 
-def _others(fleet: Fleet) -> str:
-    overview = fleet.overview
-    parts = [
-        f"{count:,} {name}"
-        for count, name in (
-            (overview.unknown, "unknown"),
-            (overview.healthy, "healthy"),
-            (overview.running, "running at the end of the log"),
-            (overview.unreadable, "unreadable"),
-        )
-        if count
+# --- the pictures as numbers: where bars, columns and dots stand ----------------------------------
+
+# They become SVG in the template. Places along are in percent and heights in pixels, so a picture
+# fits any width without a script and its text keeps its size.
+HEIGHT = 190  # pixels of the drawing, without labels
+MAX_KINDS = 5  # causes with a colour of their own
+MAX_LABELS = 12  # of an axis
+LINE = 14  # pixels
+OTHERS = "others"
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A column's piece: `x`, `width` in percent, `y`, `height` in pixels, `kind` of colour."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    kind: int
+    tip: str
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A mark at an axis; `place` is in percent along and in pixels upright."""
+
+    place: float
+    text: str
+    odd: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """Columns, one a week, of the causes in `kinds`."""
+
+    boxes: list[Box]
+    along: list[Label]
+    upright: list[Label]
+    kinds: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """One or several nodes with as many jobs and as much blame; `name_y` keeps names apart."""
+
+    x: float
+    y: float
+    name_y: float
+    radius: float
+    tip: str
+    name: str
+    suspect: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cloud:
+    """Nodes by jobs (along) and blame (upright)."""
+
+    dots: list[Dot]
+    along: list[Label] = field(default_factory=list)
+    upright: list[Label] = field(default_factory=list)
+
+
+def trend(fleet: Fleet) -> Trend | None:
+    """Troubled jobs a week by cause; None where there are no two weeks."""
+    if len(fleet.weeks) < 2 or not fleet.causes:
+        return None
+    first = sorted(fleet.causes, key=lambda group: -words.troubled(group))[:MAX_KINDS]
+    kinds = [(group.name, group.weekly) for group in first]
+    rest = [group.weekly for group in fleet.causes if group not in first]
+    if rest:
+        kinds.append((OTHERS, [sum(counts) for counts in zip(*rest, strict=True)]))
+    totals = [sum(counts) for counts in zip(*(weekly for _, weekly in kinds), strict=True)]
+    top, marks = scale(max(totals))
+    step = 100 / len(totals)
+    boxes = []
+    for week, start in enumerate(fleet.weeks):
+        level = float(HEIGHT)
+        for kind, (name, weekly) in enumerate(kinds):
+            tall = weekly[week] / top * HEIGHT
+            level -= tall
+            if tall:
+                tip = f"Week of {start}: {name} {weekly[week]:,} of {totals[week]:,}"
+                boxes.append(
+                    Box(round((week + 0.12) * step, 3), round(level, 2), round(0.76 * step, 3),
+                        round(tall, 2), kind, tip)
+                )  # fmt: skip
+    every = -(-len(totals) // MAX_LABELS)
+    along = [
+        Label(round((week + 0.5) * step, 3), fleet.weeks[week][5:], bool(place % 3))
+        for place, week in enumerate(range(0, len(totals), every))
     ]
-    return ", ".join(parts)
+    return Trend(boxes, along, _upright(top, marks), [name for name, _ in kinds])
+
+
+def cloud(nodes: Nodes) -> Cloud | None:
+    """The nodes; None where nothing was blamed on any, or there are too few to compare."""
+    most = max((node.blamed for node in nodes.nodes), default=0)
+    if not most or len(nodes.nodes) < 3:
+        return None
+    suspects = {suspect.host for suspect in nodes.suspects}
+    spots: dict[tuple[int, int, bool], list[str]] = {}
+    for node in nodes.nodes:
+        spots.setdefault((node.jobs, node.blamed, node.host in suspects), []).append(node.host)
+    right, along = scale(max(node.jobs for node in nodes.nodes))
+    top, upright = scale(most)
+    dots = [
+        Dot(
+            round(jobs / right * 100, 2), round(HEIGHT - blamed / top * HEIGHT, 2), 0.0,
+            min(12.0, 4 + len(hosts) ** 0.5 / 2),
+            f"{names(hosts, 6)}: blamed in {blamed:,} of {jobs:,} jobs",
+            names(hosts, 2) if suspect else "", suspect,
+        )
+        for (jobs, blamed, suspect), hosts in sorted(spots.items(), key=lambda item: item[0][2])
+    ]  # fmt: skip
+    marks = [Label(round(mark / right * 100, 2), f"{mark:,}", bool(at % 2))
+             for at, mark in enumerate(along)]  # fmt: skip
+    return Cloud(_named_apart(dots), marks, _upright(top, upright))
+
+
+def _named_apart(dots: Sequence[Dot]) -> list[Dot]:
+    """Names of suspects from the top down, each at least a line below the one before."""
+    found, last = [], -float(LINE)
+    for dot in sorted(dots, key=lambda dot: (bool(dot.name), dot.y)):
+        if dot.name:
+            last = max(dot.y, last + LINE)
+        found.append(replace(dot, name_y=round(last + 4, 2) if dot.name else dot.y))
+    return found
+
+
+def widths(groups: Sequence[Group]) -> list[float]:
+    """How long each bar is in percent: GPU-hours, or jobs where no cost is known."""
+    costly = any(group.gpu_hours_lost for group in groups)
+    jobs = map(words.troubled, groups)
+    values = [group.gpu_hours_lost or 0.0 for group in groups] if costly else [*jobs]
+    most = max(values, default=0) or 1
+    return [round(100 * value / most, 2) for value in values]
+
+
+def spark_bars(counts: Sequence[int], last: int = 26) -> list[tuple[float, float, float, float]]:
+    """Bars (x, y, width, height) in a box of 100 × 20 for the last counts."""
+    shown = counts[-last:]
+    most = max(shown, default=0)
+    step = 100 / max(1, len(shown))
+    return [
+        (round(at * step, 2), round(20 - 20 * count / most, 2), round(step * 0.8, 2),
+         round(20 * count / most, 2))
+        for at, count in enumerate(shown) if count
+    ]  # fmt: skip
+
+
+def scale(most: int) -> tuple[int, list[int]]:
+    """A round top of an axis that holds `most`, and its two to five marks, 0 among them."""
+    step = 1
+    while step * 5 < most:
+        step = step * 5 // 2 if str(step)[0] == "2" else step * 2
+    top = step * -(-max(1, most) // step)
+    return top, list(range(0, top + 1, step))
+
+
+def _upright(top: int, marks: Sequence[int]) -> list[Label]:
+    return [Label(round(HEIGHT - mark / top * HEIGHT, 2), f"{mark:,}") for mark in marks]

@@ -67,7 +67,7 @@ def _groups(page: Page, fleet: Fleet) -> None:
     page.heading(words.heading(fleet.by))
     head = f"last {min(spark, len(fleet.weeks))} weeks" if trend else ""
     page.table(heads, rows, tails, min(_SPARK, max(map(len, tails))), head)
-    _more(page, len(fleet.groups) - len(shown))
+    page.more(len(fleet.groups) - len(shown))
 
 
 def _cells(group: Group, by: str) -> list[str]:
@@ -105,7 +105,7 @@ def _suspects(page: Page, fleet: Fleet) -> None:
         text = Text.assemble((suspect.host, "bold"), f"  {words.suspect(suspect)}")
         page.paragraph(text, first="  ", indent=4)
         page.paragraph(Text(words.suspect_more(suspect), style="dim"), first="    ")
-    _more(page, len(found) - MAX_SUSPECTS)
+    page.more(len(found) - MAX_SUSPECTS)
     if found:
         page.verbatim(f"sbatch --exclude={fold(one.host for one in found)} …", 4, "cyan")
     page.paragraph(Text(words.compared(fleet.nodes), style="dim"), first="  ")
@@ -129,7 +129,7 @@ def _recurring(page: Page, fleet: Fleet) -> None:
         ]
         page.paragraph(Text("; ".join(filter(None, parts)), style="dim"), first="    ")
         _reports(page, fleet, item.examples[:1])
-    _more(page, len(fleet.recurring) - MAX_RECURRING)
+    page.more(len(fleet.recurring) - MAX_RECURRING)
 
 
 def _gaps(page: Page, heading: str, gaps: Sequence[Gap], fleet: Fleet) -> None:
@@ -147,7 +147,7 @@ def _gaps(page: Page, heading: str, gaps: Sequence[Gap], fleet: Fleet) -> None:
         ]
         page.paragraph(Text("; ".join(filter(None, parts)), style="dim"), first="    ")
         _reports(page, fleet, gap.examples[:1])
-    _more(page, len(gaps) - MAX_GAPS)
+    page.more(len(gaps) - MAX_GAPS)
 
 
 def _worst(page: Page, fleet: Fleet) -> None:
@@ -168,8 +168,3 @@ def _reports(page: Page, fleet: Fleet, jobs: Sequence[str]) -> None:
     for job in jobs:
         if job in fleet.reports:
             page.paragraph(Text(clean(fleet.reports[job]), style="magenta"), first="    ")
-
-
-def _more(page: Page, count: int) -> None:
-    if count > 0:
-        page.paragraph(Text(f"… and {count} more in the JSON output", style="dim"), first="  ")

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, fields, replace
 from functools import cache
 
 from diagnose.fleet.causes import CAUSE, HOST, WEEK, Group
+from diagnose.fleet.hostlist import fold
 from diagnose.fleet.nodes import MIN_INCIDENTS, MIN_RATIO, Nodes, Suspect
 from diagnose.fleet.recurring import Began
 from diagnose.fleet.summary import Fleet, Overview
-from diagnose.report.safe import each
+from diagnose.redact.redactor import mask
+from diagnose.report.safe import clean, each, escaped, masked_strings
 from diagnose.report.words import names, sentence
 
 _BARS = "▁▂▃▄▅▆▇█"
+# How jobs ended, and how it is said.
+OUTCOMES = {
+    "hung": "hung",
+    "failed": "failed",
+    "unknown": "unknown",
+    "healthy": "healthy",
+    "running": "running at the end of the log",
+    "unreadable": "unreadable",
+}
 _HEADINGS = {CAUSE: "Causes", HOST: "Jobs by host", WEEK: "Jobs by week"}
 
 
@@ -82,21 +96,10 @@ def title(overview: Overview) -> str:
     return f"{text}, {when}{files}" if when else text
 
 
-def outcome(overview: Overview) -> str:
+def outcome(overview: Overview, kinds: Iterable[str] = OUTCOMES) -> str:
     """`430 hung, 1,204 failed, 66 unknown, 300 healthy, 2 running at the end of the log`."""
-    parts = [
-        f"{count:,} {name}"
-        for count, name in (
-            (overview.hung, "hung"),
-            (overview.failed, "failed"),
-            (overview.unknown, "unknown"),
-            (overview.healthy, "healthy"),
-            (overview.running, "running at the end of the log"),
-            (overview.unreadable, "unreadable"),
-        )
-        if count
-    ]
-    return ", ".join(parts)
+    counts = ((getattr(overview, kind), OUTCOMES[kind]) for kind in kinds)
+    return ", ".join(f"{count:,} {name}" for count, name in counts if count)
 
 
 def lost(overview: Overview) -> str:
@@ -190,3 +193,36 @@ def began(found: Sequence[Began]) -> str:
     what = names([f"{one.package} {one.version}{' or later' * one.or_later}" for one in found], 4)
     before = min(one.before for one in found)
     return f"first seen with {what}; {before:,} earlier healthy jobs had a different version"
+
+
+# --- for programs ---------------------------------------------------------------------------------
+
+# What a spreadsheet would take for a formula.
+_FORMULA = ("=", "+", "-", "@")
+_COLUMNS = [field.name for field in fields(Group) if field.name != "weekly"]
+
+
+def as_json(fleet: Fleet) -> str:
+    """The whole report with secrets masked, ending without a newline."""
+    data = masked_strings(fleet.to_dict())
+    return escaped(json.dumps(data, ensure_ascii=False, indent=2, allow_nan=False))
+
+
+def as_csv(fleet: Fleet) -> str:
+    """A row for each group of `--by`; lines end in a newline, missing values are empty."""
+    sink = io.StringIO()
+    table = csv.DictWriter(sink, _COLUMNS, extrasaction="ignore", lineterminator="\n")
+    table.writeheader()
+    for group in safe(fleet, lambda text: mask(clean(text))).groups:
+        cells = asdict(group)
+        for name in ("name", "title"):
+            if cells[name].startswith(_FORMULA):
+                cells[name] = f"'{cells[name]}"
+        table.writerow(cells)
+    return sink.getvalue()
+
+
+def slurm_exclude(fleet: Fleet) -> str:
+    """`gpu[047,112]` and a newline for `sbatch --exclude`; empty when no node is suspect."""
+    hosts = fold(suspect.host for suspect in fleet.nodes.suspects)
+    return f"{hosts}\n" if hosts else ""

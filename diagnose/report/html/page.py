@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import Any
 
 from markupsafe import Markup
 
-from diagnose import __version__
-from diagnose.cost import span, standstill
-from diagnose.diagnosis import Diagnosis
+from diagnose import __version__, cost
+from diagnose.diagnosis import ChainLink, Diagnosis, Evidence
 from diagnose.job.model import Job
-from diagnose.report import traceback, why, words
-from diagnose.report.html import (
-    context,
-    events,
-    facts,
-    findings,
-    grid,
-    lanes,
-    progress,
-    sources,
-    states,
-    verdict,
-    view,
-    waiting,
-)
-from diagnose.report.html import stacks as places
-from diagnose.report.html.scrub import Scrub, scrubber
+from diagnose.report import safe, why, words
+from diagnose.report.html import clock, lanes, progress, ranks, tables
 from diagnose.report.html.shell import asset, embedded, policy, template
-
-if TYPE_CHECKING:
-    from diagnose.report.html.checkpoints import CheckpointRow
+from diagnose.report.safe import Row, Scrub, scrubber
+from diagnose.text.ranks import plural
+from diagnose.text.times import duration
 
 _SCRIPTS = ("base.js", "table.js", "timeline.js", "pictures.js")
 _LIBRARY = "vendor/echarts/echarts.slim.js"
@@ -42,7 +28,7 @@ def page(job: Job, diagnosis: Diagnosis, *, title: str | None, redact: bool) -> 
     """See `diagnose.report.html.render`."""
     scrub = scrubber(redact=redact)
     # First: what is secret is learned from the lines around the evidence.
-    quoted = view.quotes(diagnosis, lambda items: context.around(job, items, scrub.block), scrub)
+    quoted = quotes(diagnosis, lambda items: safe.around(job, items, scrub.block), scrub)
     shown = scrub.diagnosis(diagnosis)
     parts = _parts(job, diagnosis, shown, scrub)
     text: str = template("report.html.j2").render(
@@ -51,19 +37,15 @@ def page(job: Job, diagnosis: Diagnosis, *, title: str | None, redact: bool) -> 
         **_pictures(parts, scrub),
         title=scrub.text(title, 200) if title else "",
         sections=_sections(parts, shown, located=bool(diagnosis.places)),
-        sentence=words.sentence,
-        caution=words.caution,
-        runs_of=words.runs_of,
-        names=words.names,
+        words=words,
         diagnosis=shown,
-        places=places.places(diagnosis.places, scrub),
+        places=ranks.places(diagnosis.places, scrub),
         quotes=quoted,
-        traceback=traceback,
         reasons=why.tables(shown.reasons),
         findings=parts.found.items,
-        finding_counts=findings.counts(parts.found.items),
-        overview=facts.overview(shown.job),
-        job_facts=facts.job_facts(job.events, job.catalog, scrub),
+        finding_counts=tables.counts(parts.found.items),
+        overview=tables.overview(shown.job),
+        job_facts=tables.job_facts(job.events, job.catalog, scrub),
         checkpoints=parts.kept,
         sources=parts.read,
         sources_left=parts.unread,
@@ -78,44 +60,38 @@ def page(job: Job, diagnosis: Diagnosis, *, title: str | None, redact: bool) -> 
 class _Parts:
     """What the pictures and tables of a page show, with all text scrubbed."""
 
-    prepared: events.Events
-    found: findings.Findings
-    ranks: dict[int, str]
+    prepared: clock.Events
+    found: tables.Findings
+    states: dict[int, str]
     hosts: dict[int, str]
     picture: lanes.Lanes | None
     counters: list[progress.Counter]
-    waits: waiting.Waiting | None
-    cells: grid.Grid | None
-    read: list[sources.SourceRow]
+    waits: ranks.Waiting | None
+    cells: ranks.Grid | None
+    read: list[tables.SourceRow]
     unread: int
-    kept: list[CheckpointRow]
+    kept: list[tables.CheckpointRow]
 
 
 def _parts(job: Job, raw: Diagnosis, shown: Diagnosis, scrub: Scrub) -> _Parts:
     """The parts of the page; `shown` is `raw` scrubbed."""
     # Where a slow rank is waited for, its own lines go on.
     halted = shown.culprits.kind != "slow"
-    prepared = events.prepare(job, shown.onset.time if halted else None)
-    found = findings.findings(prepared, job.catalog, scrub)
-    ranks = states.states(prepared.last_attempt, raw)
+    prepared = clock.prepare(job, shown.onset.time if halted else None)
+    found = tables.findings(prepared, job.catalog, scrub)
+    states = ranks.states(prepared.last_attempt, raw)
     host_of = prepared.last_attempt.hosts_of_ranks
     names = {host: scrub.text(host, 80) for host in set(host_of.values())}
     hosts = {rank: names[host] for rank, host in host_of.items()}
-    picture = lanes.lanes(prepared, shown, found, ranks, hosts, scrub)
+    picture = lanes.lanes(prepared, shown, found, states, hosts, scrub)
     counted = progress.counters(prepared, job.catalog, shown.culprits.ranks, scrub)
-    waits = waiting.waiting(raw, ranks, scrub)
-    cells = grid.grid(raw.topology, ranks, hosts, scrub)
-    read, unread = sources.sources(job, prepared.spans, scrub)
-    kept = _checkpoints(job, scrub)
-    return _Parts(prepared, found, ranks, hosts, picture, counted, waits, cells, read, unread, kept)
-
-
-def _checkpoints(job: Job, scrub: Scrub) -> list[CheckpointRow]:
-    if job.checkpoints is None:
-        return []
-    from diagnose.report.html.checkpoints import checkpoints  # noqa: PLC0415  (slow to import)
-
-    return checkpoints(job.checkpoints, scrub)
+    waits = ranks.waiting(raw, states, scrub)
+    cells = ranks.grid(raw.topology, states, hosts, scrub)
+    read, unread = tables.sources(job, prepared.spans, scrub)
+    kept = tables.checkpoints(job.checkpoints, scrub)
+    return _Parts(
+        prepared, found, states, hosts, picture, counted, waits, cells, read, unread, kept
+    )
 
 
 def _scripts(parts: _Parts, shown: Diagnosis) -> dict[str, Any]:
@@ -125,9 +101,9 @@ def _scripts(parts: _Parts, shown: Diagnosis) -> dict[str, Any]:
         "lanes": lanes.to_json(picture, parts.prepared, shown) if picture else None,
         "findings": [_shown(item) for item in parts.found.items] if picture else [],
         "progress": progress.to_json(parts.counters),
-        "graph": waiting.graph_json(waits) if waits else None,
-        "grid": grid.grid_json(cells, parts.ranks, parts.hosts) if cells else None,
-        "stateNames": states.STATES,
+        "graph": ranks.graph_json(waits) if waits else None,
+        "grid": ranks.grid_json(cells, parts.states, parts.hosts) if cells else None,
+        "stateNames": ranks.STATES,
     }
     style = asset("style.css")
     script = "\n".join(asset(f"js/{name}") for name in _SCRIPTS)
@@ -160,21 +136,21 @@ def _sections(parts: _Parts, shown: Diagnosis, *, located: bool) -> list[tuple[s
 
 def _verdict(job: Job, shown: Diagnosis) -> dict[str, Any]:
     """The first screen, what to do, and what else was considered."""
-    still = standstill(shown, span(job.events)[1])
+    still = cost.standstill(shown, cost.span(job.events)[1])
     titles = {name: cause.title for name, cause in job.catalog.classes.items()}
     return {
         "bad": shown.verdict in ("hung", "failed"),
-        "label": verdict.label(shown),
+        "label": label(shown),
         "summary": words.sentence(shown.root_cause.summary),
-        "facts": verdict.facts(shown, still),
+        "facts": first_facts(shown, still),
         "remedies": [
             (_HEADINGS.get(heading, heading), steps)
             for heading, steps in words.remedy_groups(shown.remedies)
         ],
-        "chain": view.chain(shown.causal_chain),
-        "alternatives": view.alternatives(shown, titles),
-        "capture": view.capture(shown),
-        "collective": waiting.joined_and_missing(shown),
+        "chain": chain(shown.causal_chain),
+        "alternatives": alternatives(shown, titles),
+        "capture": capture(shown),
+        "collective": ranks.joined_and_missing(shown),
         "doubts_title": _doubts(shown),
         "notes": shown.notes,
     }
@@ -187,8 +163,8 @@ def _pictures(parts: _Parts, scrub: Scrub) -> dict[str, Any]:
         "clocked": parts.prepared.clocked,
         "unplaced": [scrub.text(name, 200) for name in parts.prepared.unplaced],
         "lane_table": lanes.table(parts.picture) if parts.picture else [],
-        "state_names": states.STATES,
-        "by_state": grid.by_state(parts.ranks),
+        "state_names": ranks.STATES,
+        "by_state": ranks.by_state(parts.states),
         "counters": parts.counters,
         "waits": parts.waits,
         "grid": parts.cells,
@@ -197,17 +173,235 @@ def _pictures(parts: _Parts, scrub: Scrub) -> dict[str, Any]:
 
 def _doubts(diagnosis: Diagnosis) -> str:
     """The heading over alternatives, missing evidence and notes."""
-    if diagnosis.verdict == "unknown" and diagnosis.alternatives:
-        return "Possible causes"
     if diagnosis.verdict in ("hung", "failed") or diagnosis.alternatives:
-        return "Alternatives considered"
+        return words.alternatives_heading(diagnosis)
     return "Missing evidence" if diagnosis.missing_evidence else "Notes"
 
 
-def _shown(item: findings.Finding) -> dict[str, Any]:
+def _shown(item: tables.Finding) -> dict[str, Any]:
     return {
         "id": item.anchor,
         "title": item.title,
         "role": item.role,
         "texts": [variant.text for variant in item.variants],
     }
+
+
+# --- the first screen: the verdict, who is to blame, when it began and what it cost ---------------
+
+_BAD = ("hung", "failed")
+_KNOWN_S = 1.0  # below, nothing was written after the onset: how long it went on is unknown
+_LABELS = {
+    "hung": "The job hung",
+    "failed": "The job failed",
+    "healthy": "The job ended well",
+    "running": "The job was at work",
+    "unknown": "Inconclusive",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A labelled fact of the first screen: the answer, and in smaller type what it rests on."""
+
+    label: str
+    value: str
+    note: str = ""
+
+
+def label(diagnosis: Diagnosis) -> str:
+    """`The job hung · high confidence`."""
+    sure = words.confidence(diagnosis)
+    return _LABELS[diagnosis.verdict] + (f" · {sure}" if sure else "")
+
+
+def first_facts(diagnosis: Diagnosis, still: cost.Standstill | None) -> list[Fact]:
+    """The facts under the headline, the most wanted first; only what is known."""
+    bad = diagnosis.verdict in _BAD
+    found = []
+    who = words.culprits(diagnosis)
+    if who:
+        found.append(Fact("To blame", who, _capital_sentence(diagnosis.culprits.why)))
+    elif bad:
+        found.append(Fact("To blame", "Unknown", "The evidence does not identify a rank or host."))
+    if diagnosis.onset.time:
+        began = clock.moment(_whole(diagnosis.onset.time))
+        found.append(Fact("Began", began, _capital_sentence(diagnosis.onset.why)))
+    elif bad:
+        found.append(Fact("Began", "Unknown", _capital_sentence(diagnosis.onset.why)))
+    if still is not None and bad and still.seconds >= _KNOWN_S:
+        hung = diagnosis.verdict == "hung"
+        found.append(
+            Fact(
+                "Hung for" if hung else "Time to the end",
+                duration(still.seconds),
+                "Until the last line of the logs, "
+                f"{clock.moment(_whole(still.end), diagnosis.onset.time)}.",
+            )
+        )
+        if still.gpu_hours is not None:
+            # Without a stated world size there are those that are named, if not more.
+            least = "" if diagnosis.job.world_size == still.ranks else "At least "
+            lost = f"{least}{clock.hours(still.gpu_hours)}"
+            ranks = f"{least}{still.ranks:,} {plural(still.ranks or 0, 'rank')}"
+            found.append(
+                Fact("Lost", f"{lost} GPU-hours", f"{ranks}, one GPU each, from the onset.")
+            )
+    if diagnosis.phase:
+        phase = words.phase(diagnosis.phase)
+        found.append(Fact("Phase" if bad else "Last phase", phase[:1].upper() + phase[1:]))
+    done = words.progress(diagnosis.progress)
+    if done:
+        found.append(Fact("Progress", done[:1].upper() + done[1:]))
+    restart = diagnosis.restart
+    if bad and words.RESTART[restart.advice]:
+        value = words.RESTART[restart.advice]
+        if restart.exclude_hosts:
+            value += f", excluding {words.names(restart.exclude_hosts)}"
+        found.append(Fact("Restart", value, _capital_sentence(restart.why)))
+    if bad:
+        answer, why = words.longer_timeout_why(diagnosis)
+        found.append(Fact("Longer timeout", answer.rstrip("."), why))
+    return found
+
+
+def _whole(time: str | datetime) -> datetime | None:
+    """The second of a time: more would only look exact."""
+    stamp = cost.moment(time) if isinstance(time, str) else time
+    return None if stamp is None else stamp.replace(microsecond=0)
+
+
+def _capital_sentence(text: str) -> str:
+    return words.sentence(text[:1].upper() + text[1:])
+
+
+# --- evidence with its context, the causal chain, alternatives ------------------------------------
+
+MAX_EVIDENCE = 20  # kinds of it
+MAX_CHAIN = 40
+CONTEXT_LIMIT = 400  # characters of a line that is only context
+
+Near = Callable[[Sequence[Evidence]], dict[tuple[str, int], list[Row]]]
+
+
+@dataclass(frozen=True, slots=True)
+class QuotedLine:
+    """A line of a quote; `marked` is the evidence itself."""
+
+    number: int
+    text: str
+    marked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """Alike lines of evidence: why they matter, where they stand, one of them with its context.
+
+    `meaning` is what a dump or a stack says there, in words that it does not hold itself.
+    """
+
+    anchor: str
+    why: str
+    meaning: str
+    places: str
+    lines: list[QuotedLine]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step of the causal chain."""
+
+    time: str
+    who: str
+    event: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A pair of a definition list."""
+
+    name: str
+    text: str
+    note: str = ""
+
+
+def quotes(diagnosis: Diagnosis, near: Near, scrub: Scrub) -> list[Quote]:
+    """The evidence in its order, the same kind told once. `diagnosis` is the raw one."""
+    groups = words.quotes(diagnosis.evidence, MAX_EVIDENCE)
+    around = near([items[0] for _, items in groups])
+    return [
+        Quote(
+            f"evidence-{number}",
+            scrub.text(_started(why)),
+            "" if items[0].quoted else scrub.text(_capital(items[0].text)),
+            scrub.text(words.places(items)),
+            _lines(items[0], around.get((items[0].source, items[0].line), []), scrub),
+        )
+        for number, (why, items) in enumerate(groups, start=1)
+    ]
+
+
+def _started(text: str) -> str:
+    """With a capital where it starts with plain prose; it may also start with a name of code."""
+    return _capital(text) if text.startswith(("the ", "a ", "an ", "one ", "what ")) else text
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _lines(item: Evidence, rows: list[Row], scrub: Scrub) -> list[QuotedLine]:
+    if not item.quoted:  # what it means begins there
+        rows = [row for row in rows if row.number >= item.line]
+    elif not any(row.number == item.line for row in rows):
+        rows = [Row(item.line, item.text)]
+    return [
+        QuotedLine(
+            row.number,
+            # The catalog's own text of the line may show more of a very long one.
+            scrub.text(_fuller(row.text, scrub.text(item.text)))
+            if item.quoted and row.number == item.line
+            else scrub.row(row.text, CONTEXT_LIMIT),
+            row.number == item.line,
+        )
+        for row in rows
+    ]
+
+
+def _fuller(read: str, kept: str) -> str:
+    """What was read again, unless it does not hold what the verdict rests on."""
+    return read if " ".join(kept.split())[:80] in " ".join(read.split()) else kept
+
+
+def chain(links: Sequence[ChainLink]) -> list[Step]:
+    """What happened, in order; times as people write them."""
+    return [
+        Step(
+            clock.moment(step.time) if step.time[:4].isdigit() and "-" in step.time else step.time,
+            step.who,
+            step.event,
+            step.place,
+        )
+        for step in words.steps(links, MAX_CHAIN)
+    ]
+
+
+def alternatives(diagnosis: Diagnosis, titles: dict[str, str]) -> list[Setting]:
+    """Causes that lost, and what speaks against them."""
+    return [
+        Setting(
+            titles.get(other.cause, other.cause),
+            words.sentence(other.why_not[:1].upper() + other.why_not[1:]),
+            f"{other.cause}, {other.confidence} confidence",
+        )
+        for other in diagnosis.alternatives
+    ]
+
+
+def capture(diagnosis: Diagnosis) -> list[Setting]:
+    """What would settle the question, and how to get it next time."""
+    return [
+        Setting(item.what[:1].upper() + item.what[1:], item.how if item.how != item.what else "")
+        for item in diagnosis.missing_evidence
+    ]

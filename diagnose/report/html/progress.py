@@ -7,8 +7,8 @@ from typing import Any
 
 from diagnose.catalog.entries import entry_of
 from diagnose.catalog.schema import Catalog
-from diagnose.report.html.events import Events
-from diagnose.report.html.scrub import Scrub
+from diagnose.report.html.clock import Events
+from diagnose.report.safe import Scrub
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.event import Event
 

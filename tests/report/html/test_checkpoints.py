@@ -1,7 +1,7 @@
 from diagnose.checkpoint.model import Checkpoint, Inspection, Resume
 from diagnose.report.html import render
-from diagnose.report.html.checkpoints import MAX_REASONS, MAX_ROWS, checkpoints
-from diagnose.report.html.scrub import scrubber
+from diagnose.report.html.tables import MAX_REASONS, MAX_ROWS, checkpoints
+from diagnose.report.safe import scrubber
 
 from .jobs import pasted
 

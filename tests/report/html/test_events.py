@@ -3,7 +3,7 @@ import random
 import numpy as np
 
 import diagnose
-from diagnose.report.html.events import _between, prepare
+from diagnose.report.html.clock import _between, prepare
 from diagnose.text.times import moment
 
 from .jobs import fixture, pasted, watchdog

@@ -1,7 +1,7 @@
 import diagnose
 from diagnose.diagnosis import JobFacts
-from diagnose.report.html.facts import job_facts, overview
-from diagnose.report.html.scrub import scrubber
+from diagnose.report.html.tables import job_facts, overview
+from diagnose.report.safe import scrubber
 
 
 def told(text: str) -> dict[str, tuple[bool, list[tuple[str, str]]]]:

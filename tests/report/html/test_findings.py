@@ -2,9 +2,9 @@ import pytest
 
 import diagnose
 from diagnose.diagnosis import Diagnosis
-from diagnose.report.html.events import prepare
-from diagnose.report.html.findings import Findings, _shapes, _variants, findings
-from diagnose.report.html.scrub import scrubber
+from diagnose.report.html.clock import prepare
+from diagnose.report.html.tables import Findings, _shapes, _variants, findings
+from diagnose.report.safe import scrubber
 from diagnose.timeline.event import Event, Meaning, Timeline
 
 from .jobs import fixture, watchdog

@@ -2,19 +2,18 @@ from dataclasses import replace
 
 import diagnose
 from diagnose.diagnosis import Diagnosis
-from diagnose.report.html import findings, lanes
-from diagnose.report.html.events import prepare
-from diagnose.report.html.lane import PHASES
-from diagnose.report.html.lane_classes import MAX_CLASSES
-from diagnose.report.html.scrub import scrubber
-from diagnose.report.html.states import states
+from diagnose.report.html import lanes, tables
+from diagnose.report.html.clock import prepare
+from diagnose.report.html.lanes import MAX_CLASSES, PHASES
+from diagnose.report.html.ranks import states
+from diagnose.report.safe import scrubber
 
 from .jobs import fixture, pasted, watchdog
 
 
 def draw(job: diagnose.Job, diagnosis: Diagnosis) -> tuple[lanes.Lanes, dict]:
     events, scrub = prepare(job, diagnosis.onset.time), scrubber(redact=True)
-    found = findings.findings(events, job.catalog, scrub)
+    found = tables.findings(events, job.catalog, scrub)
     last = events.last_attempt
     picture = lanes.lanes(
         events, diagnosis, found, states(last, diagnosis), last.hosts_of_ranks, scrub
@@ -44,9 +43,7 @@ def test_lanes_of_a_hang() -> None:
 def test_a_mark_leads_to_its_finding_and_line() -> None:
     job, diagnosis = fixture("torchrun-missing-rank")
     picture, _ = draw(job, diagnosis)
-    found = findings.findings(
-        prepare(job, diagnosis.onset.time), job.catalog, scrubber(redact=True)
-    )
+    found = tables.findings(prepare(job, diagnosis.onset.time), job.catalog, scrubber(redact=True))
     marks = picture.lanes[2].marks
     places = [(found.items[f].signature, picture.sources[s], line) for _, f, _, s, line in marks]
     assert ("torch.c10d.watchdog-timeout", "console.log", 48) in places
@@ -113,5 +110,5 @@ def test_nothing_placed_is_no_picture() -> None:
     job, diagnosis = pasted("hello\n")
     events = prepare(job, None)
     empty = replace(events, begin=None, end=None)
-    found = findings.findings(events, job.catalog, scrubber(redact=True))
+    found = tables.findings(events, job.catalog, scrubber(redact=True))
     assert lanes.lanes(empty, diagnosis, found, {}, {}, scrubber(redact=True)) is None

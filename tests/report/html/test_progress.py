@@ -1,6 +1,6 @@
-from diagnose.report.html.events import prepare
+from diagnose.report.html.clock import prepare
 from diagnose.report.html.progress import MAX_LINES, MAX_POINTS, Counter, counters
-from diagnose.report.html.scrub import scrubber
+from diagnose.report.safe import scrubber
 
 from .jobs import fixture, pasted
 

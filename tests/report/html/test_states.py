@@ -1,6 +1,6 @@
 import diagnose
 from diagnose.diagnosis import Collective, Culprits, Diagnosis, JobFacts, RootCause, WaitGraph
-from diagnose.report.html.states import states
+from diagnose.report.html.ranks import states
 
 from .jobs import fixture, watchdog
 

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from diagnose.cost import span, standstill
-from diagnose.report.html import verdict
+from diagnose.report.html import page
 
 from .jobs import fixture
 
@@ -9,7 +9,7 @@ from .jobs import fixture
 def facts(name: str) -> dict[str, tuple[str, str]]:
     job, diagnosis = fixture(name)
     still = standstill(diagnosis, span(job.events)[1])
-    return {fact.label: (fact.value, fact.note) for fact in verdict.facts(diagnosis, still)}
+    return {fact.label: (fact.value, fact.note) for fact in page.first_facts(diagnosis, still)}
 
 
 def test_facts_of_a_hang() -> None:
@@ -44,7 +44,7 @@ def test_an_unknown_onset_is_said() -> None:
 
 def test_labels() -> None:
     _, diagnosis = fixture("torchrun-missing-rank")
-    assert verdict.label(diagnosis) == "The job hung · medium confidence"
+    assert page.label(diagnosis) == "The job hung · medium confidence"
 
 
 def test_a_hang_of_which_nothing_later_is_known_has_no_length() -> None:
@@ -56,5 +56,5 @@ def test_the_gpu_hours_of_a_stated_world_size_are_all() -> None:
     job, diagnosis = fixture("torchrun-missing-rank")
     stated = replace(diagnosis, job=replace(diagnosis.job, world_size=8))
     still = standstill(stated, span(job.events)[1])
-    (lost,) = [fact for fact in verdict.facts(stated, still) if fact.label == "Lost"]
+    (lost,) = [fact for fact in page.first_facts(stated, still) if fact.label == "Lost"]
     assert (lost.value, lost.note) == ("1.5 GPU-hours", "8 ranks, one GPU each, from the onset.")

@@ -1,8 +1,15 @@
 from diagnose.diagnosis import Collective, Diagnosis, RootCause, WaitGraph
 from diagnose.infer.collectives.parallelism import Axis, Topology
-from diagnose.report.html.grid import Cell, by_state, grid
-from diagnose.report.html.scrub import scrubber
-from diagnose.report.html.waiting import MAX_NODES, Waiting, joined_and_missing, waiting
+from diagnose.report.html.ranks import (
+    MAX_NODES,
+    Cell,
+    Waiting,
+    by_state,
+    grid,
+    joined_and_missing,
+    waiting,
+)
+from diagnose.report.safe import scrubber
 
 ROOT = RootCause("unknown", "", "", "low")
 SCRUB = scrubber(redact=True)

@@ -5,10 +5,9 @@ import pytest
 import diagnose
 from diagnose.diagnosis import Evidence
 from diagnose.job import reread
-from diagnose.report.html import context
-from diagnose.report.html.context import Row, around
-from diagnose.report.html.scrub import scrubber
-from diagnose.report.html.view import quotes as quoted
+from diagnose.report import safe
+from diagnose.report.html.page import quotes as quoted
+from diagnose.report.safe import Row, around, scrubber
 
 from .jobs import fixture, watchdog
 
@@ -130,11 +129,11 @@ def test_only_so_many_lines_and_characters_are_looked_at(tmp_path) -> None:
 
     def show(lines):
         seen.append(sum(map(len, lines)))
-        assert len(lines) <= 2 * context.REACH + 1
+        assert len(lines) <= 2 * safe.REACH + 1
         return list(lines)
 
     rows = around(diagnose.load(tmp_path), [evidence(501)], show)
-    assert len(rows["job.log", 501]) == 2 * context.AROUND + 1
+    assert len(rows["job.log", 501]) == 2 * safe.AROUND + 1
     assert seen[0] <= 2 * reread.WINDOW
 
 

@@ -1,6 +1,6 @@
 from diagnose.catalog.schema import Run
 from diagnose.diagnosis import Diagnosis, Evidence, RemedyStep, RootCause
-from diagnose.report.html.scrub import scrubber
+from diagnose.report.safe import scrubber
 
 TOKEN = "hf_" + "a1B2" * 8
 
