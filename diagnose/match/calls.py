@@ -228,7 +228,7 @@ class _Backwards:
         return reader
 
     def found(self, missing: dict[Key, Missing], reader: CallReader) -> list[Kept]:
-        """The calls that are missing, from before the last chunks; `reader` knows who makes them."""
+        """The calls that are missing, of before the last chunks; `reader` knows who makes them."""
         search = _Search(missing, reader)
         for offset, line in reversed(self.noted.chunks[:-_WINDOW]):
             if not search.left:

@@ -28,7 +28,8 @@ PIECES = (
 
 def as_found_one_by_one(data: bytes) -> CallMarks:
     begins = (b"- Init S", b"- Init C", b" AllReduce: opCount 0 ")
-    inits = [at + len(text) for at in range(len(data)) for text in begins if data.startswith(text, at)]
+    places = range(len(data))
+    inits = [at + len(text) for at in places for text in begins if data.startswith(text, at)]
     p2p = b"Send: opCount " in data or b"Recv: opCount " in data
     return CallMarks(inits, b"opCount " in data, p2p)
 
