@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 from diagnose.ingest.source import Chunk, Source
 from diagnose.lazy import expression
 from diagnose.match.rows import CALL, CALLS, FIRST_CALLS, INIT
-from diagnose.parse.nccl_inits import Inits
+from diagnose.parse.nccl_inits import Inits, Key
 from diagnose.search import compile_database, hits_of
 
 if TYPE_CHECKING:
     from diagnose.parse.comm_rank import CommRank
-    from diagnose.parse.nccl_calls import CallReader, Form, Key, Missing
+    from diagnose.parse.nccl_calls import CallReader, Form, Missing
 
 
 _INIT_TEXTS = (b"- Init ", b": opCount 0 ")
