@@ -23,10 +23,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from as_used import keep_byte_code
+from as_used import Cost, keep_byte_code, least, timed
 
 from diagnose.catalog.load import load_catalog
 from diagnose.match.compile import compile_matcher
@@ -157,7 +156,7 @@ def log(name: str, target: Path, words: Path, most: float, rounds: int) -> None:
         f"{one.wall / theirs.wall:.2f} by the clock (at most {most}); with -F "
         f"{one.cpu / fixed.cpu:.2f}; 2 cores {one.wall / two.wall:.2f} x faster (at least 1.7), "
         f"with {two.cpu / one.cpu:.2f} of the CPU; "
-        f"peak {max(one.mib, two.mib):.0f} MiB (at most {MOST_MIB})",
+        f"peak {max(one.peak, two.peak):.0f} MiB (at most {MOST_MIB})",
         flush=True,
     )
 
@@ -235,15 +234,6 @@ def adversarial(expression: str) -> list[str]:
     return [f"{head} {body}"[:4096] for body in bodies] + [(head + " ") * (4096 // (len(head) + 1))]
 
 
-@dataclass(frozen=True)
-class Cost:
-    """Seconds of the clock and of CPU time of all processes, and the peak of the largest in MiB."""
-
-    wall: float
-    cpu: float
-    mib: float
-
-
 def turns(
     commands: Sequence[Sequence[str]], rounds: int, cores: Sequence[int] | None = None
 ) -> list[Cost]:
@@ -253,28 +243,7 @@ def turns(
         [timed(command, own) for command, own in zip(commands, many, strict=True)]
         for _ in range(rounds)
     ]
-    return [
-        Cost(
-            min(one.wall for one in costs),
-            min(one.cpu for one in costs),
-            max(one.mib for one in costs),
-        )
-        for costs in zip(*results, strict=True)
-    ]
-
-
-def timed(command: Sequence[str], cores: int = 1) -> Cost:
-    """What a command costs that is pinned to so many cores."""
-    start = time.perf_counter()
-    process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        preexec_fn=lambda: os.sched_setaffinity(0, range(cores)),
-    )  # fmt: skip
-    _, status, usage = os.wait4(process.pid, 0)
-    wall = time.perf_counter() - start
-    if os.waitstatus_to_exitcode(status) not in (0, 1):
-        raise SystemExit(f"{' '.join(command)[:200]} failed")
-    return Cost(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+    return [least(costs) for costs in zip(*results, strict=True)]
 
 
 def generate(script: str, *options: str) -> None:
