@@ -71,6 +71,7 @@ def marks_in(kinds: Collection[bytes], inits: Iterable[tuple[int, bytes]]) -> Ca
 _WINDOW = 2  # last chunks with call lines, which are read in any case
 _REACH = 1024  # bytes of a line around a mark that are kept
 _MOST = 1 << 18  # lines by which communicators begin
+_LOOKED = 2_000_000  # lines with a pointer that are looked at; it may be that of many processes
 _SAMPLE = 16 << 10  # bytes from the first call line of a chunk on that are looked at
 
 ReadPart = Callable[[int, int | None, int], Iterator[Chunk]]
@@ -231,7 +232,7 @@ class _Backwards:
         """The calls that are missing, of before the last chunks; `reader` knows who makes them."""
         search = _Search(missing, reader)
         for offset, line in reversed(self.noted.chunks[:-_WINDOW]):
-            if not search.left:
+            if search.done():
                 break
             for chunk in [*self.chunk(offset, line)][::-1]:
                 search.feed(chunk)
@@ -247,6 +248,7 @@ class _Search:
         self.found: list[Kept] = []
         self._missing, self._reader = missing, reader
         self._met = {key for key, one in missing.items() if one.met}
+        self._looked = 0
         pointers = sorted({key[2] for key in missing})
         literals = [b" comm %s [" % pointer.encode() for pointer in pointers]
         self._database = compile_database(
@@ -257,9 +259,13 @@ class _Search:
         """Take what a chunk holds of it."""
         from diagnose.parse.nccl_calls import call_line, number_of  # noqa: PLC0415  as above
 
-        for _, at in reversed(hits_of(self._database, chunk.data)):
-            kept = _line_at(chunk, at)
-            parts = call_line(kept.text.rpartition(b"\r")[2])
+        data, start = chunk.data, len(chunk.data)
+        for _, at in reversed(hits_of(self._database, data)):
+            if at > start or self._looked > _LOOKED:
+                continue  # of a line that was looked at
+            start = max(data.rfind(end, max(0, at - _REACH), at) for end in (b"\n", b"\r")) + 1
+            self._looked += 1
+            parts = call_line(data[start : at + _REACH].partition(b"\n")[0])
             key = self._reader.key(parts) if parts else None
             more = self.left.get(key) if key else None
             if parts is None or key is None or more is None:
@@ -267,12 +273,16 @@ class _Search:
             if key not in self._met:  # this is its last call
                 self._met.add(key)
                 more = min(more, number_of(parts[2]) + 1)
-            self.found.append(kept)
+            self.found.append(_line_at(chunk, at))
             self.left[key] = more - 1
             if more <= 1:
                 del self.left[key]
                 if not self.left:
                     return
+
+    def done(self) -> bool:
+        """Whether there is nothing more to be found."""
+        return not self.left or self._looked > _LOOKED
 
     def reached(self, line: int) -> None:
         """All from this line on was searched."""
