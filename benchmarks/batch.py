@@ -16,27 +16,21 @@ from __future__ import annotations
 
 import argparse
 import csv
-import ctypes
-import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-from as_used import keep_byte_code
+from as_used import Cost, keep_byte_code, least, timed
 from peers import WORDS
 
 from diagnose.batch.results import tables
 
 HERE = Path(__file__).parent
-_PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 # rg exits with 1 where it finds nothing, with 2 where it searched nothing.
 LOOP = (
     'f=$1; shift; for a in "$@"; do tar xzOf "$a" | rg --regex-size-limit 4G -c -f "$f" >/dev/null;'
@@ -44,41 +38,10 @@ LOOP = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Seconds of CPU and by the clock; MiB that the largest process held."""
-
-    cpu: float
-    wall: float
-    peak: float
-
-
-def cost(command: Sequence[str | Path]) -> Cost:
-    """Run a command to its end, with all processes that it starts.
-
-    What it does not wait for (workers are copies of a process of multiprocessing's) is ours, once
-    it has ended. Linux counts what this process holds in the peak of those it starts, so it loads
-    nothing large before the last one has ended.
-    """
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    begin = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    wall = time.perf_counter() - begin
-    usages = [usage]
-    with suppress(ChildProcessError):
-        while True:
-            usages.append(os.wait4(-1, 0)[2])
-    if os.waitstatus_to_exitcode(status):
-        raise SystemExit(f"{command[0]} failed")
-    cpu = sum(one.ru_utime + one.ru_stime for one in usages)
-    return Cost(cpu, wall, max(one.ru_maxrss for one in usages) / 1024)
-
-
 def scan(archives: Sequence[Path], out: Path, workers: int) -> Cost:
     shutil.rmtree(out, ignore_errors=True)
     command: list[str | Path] = [sys.executable, "-m", "diagnose", "scan", *archives, "-o", out]
-    return cost([*command, "--workers", str(workers)])
+    return timed([*command, "--workers", str(workers)])
 
 
 def search(archives: Sequence[Path], expressions: Sequence[str]) -> Cost:
@@ -86,13 +49,7 @@ def search(archives: Sequence[Path], expressions: Sequence[str]) -> Cost:
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.write("\n".join(expressions) + "\n")
         file.flush()
-        return cost(["sh", "-c", LOOP, "sh", file.name, *archives])
-
-
-def least(costs: Sequence[Cost]) -> Cost:
-    """The least of each; of memory the most."""
-    cpu, wall = min(cost.cpu for cost in costs), min(cost.wall for cost in costs)
-    return Cost(cpu, wall, max(cost.peak for cost in costs))
+        return timed(["sh", "-c", LOOP, "sh", file.name, *archives])
 
 
 def accuracy(out: Path, truth: Path) -> str:
@@ -112,7 +69,7 @@ def accuracy(out: Path, truth: Path) -> str:
 
 def catalog_patterns() -> list[str]:
     """The expressions of the catalog, for rg."""
-    from diagnose.catalog.load import load_catalog  # noqa: PLC0415  see `cost`
+    from diagnose.catalog.load import load_catalog  # noqa: PLC0415  see `timed`
     from diagnose.match.rows import hyperscan_form, patterns_of  # noqa: PLC0415
 
     found = patterns_of(load_catalog().signatures)

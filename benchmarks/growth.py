@@ -21,26 +21,16 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from as_used import keep_byte_code
+from as_used import keep_byte_code, timed
 
 HERE = Path(__file__).parent
 DIAGNOSE = [sys.executable, "-m", "diagnose"]
 ARCHIVES = 50
 _LEAST_S = 0.1  # of CPU above a small job; less is noise
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Of one command: seconds of CPU and of the wall clock, peak MiB of its largest process."""
-
-    cpu: float
-    wall: float
-    peak: float
 
 
 @dataclass(frozen=True)
@@ -63,7 +53,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.work) as folder:
         small = Path(folder, "small.log")
         generate("make_log.py", "--ranks", 8, "--missing", 3, "--size", "64KiB", "--out", small)
-        tries = [cost([*DIAGNOSE, "triage", str(small)]) for _ in range(4)]  # compiles the catalog
+        tries = [timed([*DIAGNOSE, "triage", str(small)]) for _ in range(4)]  # compiles the catalog
         nothing = min(tries, key=lambda found: found.cpu)
         print(f"a log of 64 KiB: {nothing.cpu:.2f} s CPU, {nothing.peak:.0f} MiB")
         for name in options.series:
@@ -82,7 +72,7 @@ def grow(series: Series, nothing: float, most: int | None, work: Path) -> None:
         folder.mkdir()
         command = series.make(size, folder)
         read = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 2**20
-        found = cost(command)
+        found = timed(command)
         shutil.rmtree(folder)
         says = found.cpu - nothing > _LEAST_S
         points += [(read, found.cpu - nothing)] * says
@@ -98,17 +88,6 @@ def slope(points: list[tuple[float, float]]) -> str:
         return "-"
     (size, cpu), (larger, more) = points[0], points[-1]
     return f"{math.log(more / cpu) / math.log(larger / size):.2f}"
-
-
-def cost(command: list[str]) -> Cost:
-    """Run a command to its end."""
-    begin = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    wall = time.perf_counter() - begin
-    if os.waitstatus_to_exitcode(status) not in (0, 1):
-        raise SystemExit(f"{' '.join(command)} failed")
-    return Cost(usage.ru_utime + usage.ru_stime, wall, usage.ru_maxrss / 1024)
 
 
 def log(mib: int, folder: Path) -> list[str]:

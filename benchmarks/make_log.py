@@ -5,6 +5,7 @@ because one rank never joins an ALLREDUCE: all others print the lines of their w
 
     python benchmarks/make_log.py --size 1GiB --ranks 128 --out /tmp/job.log
     python benchmarks/make_log.py --size 1GiB --ranks 128 --split /tmp/job
+    python benchmarks/make_log.py --size 1GiB --calls 16 --out /tmp/few.log  # with call lines
 
 Speed comes from blocks: one minute of training is rendered once with placeholders for the step and
 the minute, and every further minute is a replacement in it.
@@ -16,6 +17,7 @@ import argparse
 import random
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -256,6 +258,40 @@ def write(path: Path, ranks: list[int], plan: Plan) -> int:
         return sink.tell()
 
 
+STEP = re.compile(rb"\[default\d\]:\[rank(\d+)\]: .*? step (\d+)/")
+CALLS = ("AllGather", "AllReduce", "ReduceScatter")  # of a step
+
+
+def with_calls(log: Path, out: Path, size: int, ranks: int) -> int:
+    """The log with call lines of the first ranks after their steps, up to about `size` bytes."""
+    counts: Counter[int] = Counter()
+    last = b""  # step, which all ranks take
+    left = size
+    with log.open("rb") as lines, out.open("wb") as sink:
+        for line in lines:
+            found = STEP.match(line)
+            if left < 0 and found and found[2] != last:
+                continue  # the end of the log is what follows the steps
+            last = found[2] if found else last
+            left -= sink.write(line)
+            rank = int(found[1]) if found else ranks
+            for op in CALLS if rank < ranks else ():
+                left -= sink.write(call(rank, counts[rank], op).encode())
+                counts[rank] += 1
+        return sink.tell()
+
+
+def call(rank: int, count: int, op: str) -> str:
+    """A call line of the communicator of the init lines."""
+    dev = rank % PER_HOST
+    return (
+        f"[default{dev}]:{host_of(rank)}:{4000 + dev}:{4900 + dev} [{dev}] NCCL INFO {op}: opCount "
+        f"{count:x} sendbuff 0x7f51{count & 0xFFF:03x}00000 recvbuff 0x7f5a{count & 0xFFF:03x}00000"
+        f" count 67108864 datatype 9 op 0 root 0 comm 0x{0x55AA00000000 + rank * 0x4000:x} "
+        f"[nranks=128] stream 0x55d0a0b1c2{dev:02x}\n"
+    )
+
+
 def steps_for(size: int, world: int, prefix: Prefix) -> int:
     """How many steps of `world` ranks fill `size` bytes (beginning and end included)."""
     rng = random.Random(0)
@@ -270,6 +306,7 @@ def main() -> None:
     parser.add_argument("--size", type=size_of, default=size_of("1GiB"), help="of all files")
     parser.add_argument("--ranks", type=int, default=128)
     parser.add_argument("--missing", type=int, default=77, help="the rank that never joins")
+    parser.add_argument("--calls", type=int, default=0, help="ranks that print NCCL's call lines")
     parser.add_argument("--seed", type=int, default=0)
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--out", type=Path, help="one interleaved file")
@@ -283,6 +320,11 @@ def main() -> None:
     plan = Plan(world, options.missing, steps, options.seed)
     if options.out:
         written = write(options.out, list(range(world)), plan)
+        if options.calls:
+            bare = options.out.with_name(f"{options.out.name}.bare")
+            options.out.rename(bare)
+            written = with_calls(bare, options.out, options.size, options.calls)
+            bare.unlink()
     else:
         options.split.mkdir(parents=True, exist_ok=True)
         written = sum(

@@ -21,9 +21,10 @@ _LARGE = 256 << 10  # pieces for which loading numpy pays
 # Terminal escape sequences (ECMA-48): CSI, the string sequences (OSC, DCS, PM, APC, SOS), character
 # set selection and the two-byte ones. They are bounded and never go across a line end or a carriage
 # return; of what is none only the ESC goes. A run of ESC is taken at once: each match costs a
-# hundred bytes of memory.
+# hundred bytes of memory. (`re` looks for the first byte of `\x1b\x1b*` ten times as fast as for
+# `\x1b+`, which has no literal to begin with.)
 _ESCAPE = expression(
-    rb"\x1b+(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]"
+    rb"\x1b\x1b*(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]"
     rb"|[\]PX^_][^\x07\x1b\r\n]{0,2048}(?:\x07|\x1b\\)"
     rb"|[ -/]{1,8}[0-~]"
     rb"|[0-OQ-WYZ\\`-~])?"

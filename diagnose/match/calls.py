@@ -1,39 +1,42 @@
 """NCCL's call lines, read from the end of a source only as far back as their last calls need.
 
 A log may hold millions of call lines, of which the last few of every communicator count. The
-automaton of the marks notes on its way where such lines are (passes of their own for these literals
-take a tenth of the time that a log without such lines takes, and a fifth of that of a log full of
-them), and the lines by which communicators begin are kept. Then the last chunks with call lines are
-read; of those before them only what holds a communicator that still has too few. The rest is what
-the whole source gives, so all of it is read where that cannot be known: where sends and receives
-are to be counted, or a communicator has no init line.
+automaton of the marks notes on its way where such lines are, and the lines by which communicators
+begin: init lines, and calls with the number 0. Of a log that lost its beginning the first calls of
+every chunk say which communicators there are. Then the last chunks with call lines are read; for
+communicators that may have made more of the calls that count those before are searched for the
+pointers of just these, the last one first, until enough were found. A communicator that never made
+a call is not searched for. Where sends and receives are to be counted, all call lines are read.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from diagnose.ingest.source import Chunk, Source
 from diagnose.lazy import expression
-from diagnose.match.rows import CALL, CALLS, INIT
-from diagnose.parse.nccl_inits import Inits
+from diagnose.match.rows import CALL, CALLS, FIRST_CALLS, INIT
+from diagnose.parse.nccl_inits import Inits, Key
 from diagnose.search import compile_database, hits_of
 
 if TYPE_CHECKING:
     from diagnose.parse.comm_rank import CommRank
-    from diagnose.parse.nccl_coll import CollReader
+    from diagnose.parse.nccl_calls import CallReader, Form, Missing
 
 
-_INIT_TEXT = b"- Init "
-_ENDS = expression(rb"- Init [SC]")
+_INIT_TEXTS = (b"- Init ", b": opCount 0 ")
+_ENDS = expression(rb"- Init [SC]|" + b"|".join(FIRST_CALLS))
 
 
 @dataclass(slots=True)
 class CallMarks:
-    """Of a block of bytes: where `- Init S` or `C` ends, whether there are calls, also p2p."""
+    """Of a block of bytes: where the marks by which communicators begin end, and what calls it has.
+
+    `p2p`: some are sends or receives.
+    """
 
     inits: list[int] = field(default_factory=list)
     calls: bool = False
@@ -50,12 +53,15 @@ class CallMarks:
 
 def with_init(kinds: Collection[bytes]) -> set[bytes]:
     """The shapes of lines by which communicators may begin or be ready."""
-    return {same for same in kinds if _INIT_TEXT in same}
+    return {same for same in kinds if any(text in same for text in _INIT_TEXTS)}
 
 
 def marks_in(kinds: Collection[bytes], inits: Iterable[tuple[int, bytes]]) -> CallMarks:
-    """The same by the shapes of lines, and the place and shape of each that is `with_init`."""
-    held = b"\n".join(kinds)  # the literals have no digits
+    """The same by the shapes of lines, and the place and shape of each that is `with_init`.
+
+    A shape has any digit as 0, so calls up to the number 9 count as first ones.
+    """
+    held = b"\n".join(kinds)  # the other literals have no digits
     calls = CALLS[CALL] in held
     p2p = calls and any(text in held for number, text in CALLS.items() if number != CALL)
     ends = [at + found.end() for at, same in inits for found in _ENDS.finditer(same)]
@@ -63,8 +69,10 @@ def marks_in(kinds: Collection[bytes], inits: Iterable[tuple[int, bytes]]) -> Ca
 
 
 _WINDOW = 2  # last chunks with call lines, which are read in any case
-_REACH = 1024  # bytes of a line around `- Init ` that are kept
-_MOST = 10_000  # communicators that are looked for
+_REACH = 1024  # bytes of a line around a mark that are kept
+_MOST = 1 << 18  # lines by which communicators begin
+_LOOKED = 2_000_000  # lines with a pointer that are looked at; it may be that of many processes
+_SAMPLE = 16 << 10  # bytes from the first call line of a chunk on that are looked at
 
 ReadPart = Callable[[int, int | None, int], Iterator[Chunk]]
 
@@ -75,7 +83,7 @@ class Forward:
 
     source: Source
     inits: Inits = field(default_factory=Inits)
-    reader: CollReader | None = None
+    reader: CallReader | None = None
 
     def feed(self, chunk: Chunk, marks: CallMarks) -> None:
         """Read the next chunk, of which the marks told this."""
@@ -83,16 +91,15 @@ class Forward:
             self.reader = self.reader or _reader(self.source, self.inits)
             self.reader.feed(chunk)
         elif self.reader is not None and marks.inits:
-            lines = _lines_with_init(chunk, marks.inits)
-            self.reader.feed(_of_inits([Init(chunk.offset, *line) for line in lines]))
+            self.reader.feed(_of_lines([*_lines_with_init(chunk, marks.inits)]))
         else:
-            for line, text in _lines_with_init(chunk, marks.inits):
-                self.inits.read(text, line)
+            for kept in _lines_with_init(chunk, marks.inits):
+                self.inits.read(kept.text, kept.line)
 
 
 @dataclass(slots=True)
-class Init:
-    """A line by which a communicator begins or is ready; `chunk` is the offset of its chunk."""
+class Kept:
+    """A line that is kept; `chunk` is the offset of its chunk."""
 
     chunk: int
     line: int
@@ -101,45 +108,74 @@ class Init:
 
 @dataclass(slots=True)
 class Noted:
-    """Where a source has call lines: offset and first line of the chunks, and init lines in full.
+    """Where a source has call lines: offset and first line of the chunks.
 
-    `p2p`: there are sends or receives.
+    And lines in full: those by which communicators begin, and of each form of calls that the
+    samples met the first. `p2p`: there are sends or receives.
     """
 
     chunks: list[tuple[int, int]] = field(default_factory=list)
-    inits: list[Init] = field(default_factory=list)
+    inits: list[Kept] = field(default_factory=list)
+    sampled: dict[Form, Kept] = field(default_factory=dict)
     p2p: bool = False
 
     def feed(self, chunk: Chunk, marks: CallMarks) -> None:
         """Keep what counts of the next chunk, of which the marks told this."""
-        for line, text in _lines_with_init(chunk, marks.inits):
-            self.inits.append(Init(chunk.offset, line, text))
+        if marks.inits and len(self.inits) < _MOST:
+            self.inits += _lines_with_init(chunk, marks.inits)
         if marks.calls:
             self.chunks.append((chunk.offset, chunk.first_line))
+            self._sample(chunk)
         self.p2p = self.p2p or marks.p2p
 
     def append(self, other: Noted, lines: int) -> None:
         """Add what was noted of the next part of the source, behind so many lines."""
         self.chunks += [(offset, line + lines) for offset, line in other.chunks]
-        self.inits += [Init(one.chunk, one.line + lines, one.text) for one in other.inits]
+        self.inits += [_moved(kept, lines) for kept in other.inits]
+        for form, kept in other.sampled.items():
+            if form not in self.sampled:
+                self.sampled[form] = _moved(kept, lines)
         self.p2p = self.p2p or other.p2p
 
+    def _sample(self, chunk: Chunk) -> None:
+        from diagnose.parse.nccl_calls import call_line  # noqa: PLC0415  few logs hold call lines
 
-def _lines_with_init(chunk: Chunk, ends: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-    """Number and text of the lines with `- Init `, of long ones what is around it."""
-    data = chunk.data
+        data = chunk.data
+        begin = data.rfind(b"\n", 0, max(0, data.find(CALLS[CALL]))) + 1
+        number = chunk.newlines(begin)
+        for index, row in enumerate(data[begin : begin + _SAMPLE].split(b"\n")[:-1], number):
+            parts = call_line(row.rpartition(b"\r")[2]) if CALLS[CALL] in row else None
+            if parts is not None and parts[3] not in self.sampled and len(self.sampled) < _MOST:
+                self.sampled[parts[3]] = Kept(chunk.offset, _number(chunk, index), row)
+
+
+def _moved(kept: Kept, lines: int) -> Kept:
+    return Kept(kept.chunk, kept.line + lines, kept.text)
+
+
+def _number(chunk: Chunk, index: int) -> int:
+    """The number in its source of a line of a chunk."""
+    if chunk.lines is None:
+        return chunk.first_line + index
+    return chunk.lines[min(index, len(chunk.lines) - 1)]
+
+
+def _lines_with_init(chunk: Chunk, ends: Sequence[int]) -> Iterator[Kept]:
+    """The lines with a mark by which a communicator begins, of long ones what is around it."""
     reached = 0
     for at in ends:
-        if at <= reached:
-            continue
-        start = data.rfind(b"\n", max(0, at - _REACH), at) + 1 or max(0, at - _REACH)
-        end = data.find(b"\n", at, at + _REACH)
-        reached = end if end >= 0 else min(len(data), at + _REACH)
-        line = chunk.newlines(start)
-        yield (
-            chunk.first_line + line if chunk.lines is None else chunk.lines[line],
-            (data[start:reached]),
-        )
+        if at > reached:
+            kept = _line_at(chunk, at)
+            reached = at + len(chunk.data[at : at + _REACH].partition(b"\n")[0])
+            yield kept
+
+
+def _line_at(chunk: Chunk, at: int) -> Kept:
+    data = chunk.data
+    start = data.rfind(b"\n", max(0, at - _REACH), at) + 1 or max(0, at - _REACH)
+    end = data.find(b"\n", at, at + _REACH)
+    text = data[start : end if end >= 0 else at + _REACH]
+    return Kept(chunk.offset, _number(chunk, chunk.newlines(start)), text)
 
 
 def forward_calls(calls: Forward) -> list[CommRank]:
@@ -159,8 +195,11 @@ def last_calls(
     offsets = [offset for offset, _ in starts]
     ends = dict(zip(offsets, [*offsets[1:], None], strict=True))
     backwards = _Backwards(source, noted, lambda start, line: read(start, ends[start], line))
-    reader = None if noted.p2p else backwards.read()
-    return (reader or backwards.all()).result()
+    whole = noted.chunks if noted.p2p else noted.chunks[-_WINDOW:]
+    reader = backwards.fed(whole, [])
+    if not noted.p2p and (missing := reader.short(whole[0][1])):
+        reader = backwards.fed(whole, backwards.found(missing, reader))
+    return reader.result()
 
 
 @dataclass(slots=True)
@@ -169,76 +208,96 @@ class _Backwards:
     noted: Noted
     chunk: Callable[[int, int], Iterator[Chunk]]  # by its offset and first line
 
-    def read(self) -> CollReader | None:
-        """A reader that has seen what counts; None where only the whole tells."""
-        chosen = self.noted.chunks[-_WINDOW:]
-        reader = self._fed(chosen)
-        before = chosen[0][1] if chosen else 0
-        missing = reader.short(before)
-        if missing:
-            if len(missing) > _MOST:
-                return None
-            more, complete = self._holding(missing)
-            chosen = [*more, *chosen]
-            reader = self._fed(chosen)
-            if not complete and reader.short(before):
-                return None
-        return None if reader.unannounced() else reader
-
-    def all(self) -> CollReader:
-        """A reader that has seen all call lines."""
-        return self._fed(self.noted.chunks)
-
-    def _fed(self, chosen: Sequence[tuple[int, int]]) -> CollReader:
-        """A reader of these chunks, and of the init lines of all others, in their order."""
-        whole = dict(chosen)
-        other: dict[int, list[Init]] = {}
-        for init in self.noted.inits:
-            if init.chunk not in whole:
-                other.setdefault(init.chunk, []).append(init)
+    def fed(self, whole: Sequence[tuple[int, int]], found: Sequence[Kept]) -> CallReader:
+        """A reader of these chunks, of lines found, and of those noted, in their order."""
+        offsets = dict(whole)
+        lines = {
+            kept.line: kept
+            for kept in (*self.noted.inits, *self.noted.sampled.values(), *found)
+            if kept.chunk not in offsets
+        }
+        by_chunk: dict[int, list[Kept]] = {}
+        for kept in sorted(lines.values(), key=attrgetter("line")):
+            by_chunk.setdefault(kept.chunk, []).append(kept)
         reader = _reader(self.source)
-        for offset in sorted((*whole, *other)):
-            if offset in whole:
-                for chunk in self.chunk(offset, whole[offset]):
+        for offset in sorted((*offsets, *by_chunk)):
+            if offset in offsets:
+                for chunk in self.chunk(offset, offsets[offset]):
                     reader.feed(chunk)
             else:
-                reader.feed(_of_inits(other[offset]))
+                reader.feed(_of_lines(by_chunk[offset]))
         return reader
 
-    def _holding(self, missing: dict[bytes, int]) -> tuple[list[tuple[int, int]], bool]:
-        """The chunks before the last ones with calls of these communicators, so many of each.
-
-        And whether all chunks were looked at.
-        """
-        pointers = list(missing)
-        literals = [b" comm " + pointer + b" [" for pointer in pointers]
-        database = compile_database(
-            literals, list(range(len(literals))), [0] * len(literals), literal=True
-        )
-        left = dict(enumerate(missing.values()))
-        found: list[tuple[int, int]] = []
+    def found(self, missing: dict[Key, Missing], reader: CallReader) -> list[Kept]:
+        """The calls that are missing, of before the last chunks; `reader` knows who makes them."""
+        search = _Search(missing, reader)
         for offset, line in reversed(self.noted.chunks[:-_WINDOW]):
-            if not left:
-                return found[::-1], False
-            hits = Counter(
-                number
-                for chunk in self.chunk(offset, line)
-                for number, _ in hits_of(database, chunk.data)
-            )
-            if any(number in left for number in hits):
-                found.append((offset, line))
-            left = {number: n - hits[number] for number, n in left.items() if n > hits[number]}
-        return found[::-1], True
+            if search.done():
+                break
+            for chunk in [*self.chunk(offset, line)][::-1]:
+                search.feed(chunk)
+            search.reached(line)
+        return search.found
 
 
-def _of_inits(inits: Sequence[Init]) -> Chunk:
-    """A chunk of nothing but init lines."""
-    lines = [init.line for init in inits]
-    data = b"".join(init.text + b"\n" for init in inits)
-    return Chunk(data, inits[0].chunk, lines[0], lines)
+class _Search:
+    """Finds the last calls of some communicators, a chunk at a time, the last one first."""
+
+    def __init__(self, missing: dict[Key, Missing], reader: CallReader) -> None:
+        self.left = {key: one.more for key, one in missing.items()}
+        self.found: list[Kept] = []
+        self._missing, self._reader = missing, reader
+        self._met = {key for key, one in missing.items() if one.met}
+        self._looked = 0
+        pointers = sorted({key[2] for key in missing})
+        literals = [b" comm %s [" % pointer.encode() for pointer in pointers]
+        self._database = compile_database(
+            literals, [*range(len(literals))], [0] * len(literals), literal=True
+        )
+
+    def feed(self, chunk: Chunk) -> None:
+        """Take what a chunk holds of it."""
+        from diagnose.parse.nccl_calls import call_line, number_of  # noqa: PLC0415  as above
+
+        data, start = chunk.data, len(chunk.data)
+        for _, at in reversed(hits_of(self._database, data)):
+            if at > start or self._looked > _LOOKED:
+                continue  # of a line that was looked at
+            start = max(data.rfind(end, max(0, at - _REACH), at) for end in (b"\n", b"\r")) + 1
+            self._looked += 1
+            parts = call_line(data[start : at + _REACH].partition(b"\n")[0])
+            key = self._reader.key(parts) if parts else None
+            more = self.left.get(key) if key else None
+            if parts is None or key is None or more is None:
+                continue
+            if key not in self._met:  # this is its last call
+                self._met.add(key)
+                more = min(more, number_of(parts[2]) + 1)
+            self.found.append(_line_at(chunk, at))
+            self.left[key] = more - 1
+            if more <= 1:
+                del self.left[key]
+                if not self.left:
+                    return
+
+    def done(self) -> bool:
+        """Whether there is nothing more to be found."""
+        return not self.left or self._looked > _LOOKED
+
+    def reached(self, line: int) -> None:
+        """All from this line on was searched."""
+        for key in [key for key in self.left if self._missing[key].begin >= line]:
+            del self.left[key]
 
 
-def _reader(source: Source, inits: Inits | None = None) -> CollReader:
-    from diagnose.parse.nccl_coll import CollReader  # noqa: PLC0415  few logs hold call lines
+def _of_lines(kept: Sequence[Kept]) -> Chunk:
+    """A chunk of nothing but these lines."""
+    lines = [one.line for one in kept]
+    data = b"".join(one.text + b"\n" for one in kept)
+    return Chunk(data, kept[0].chunk, lines[0], lines)
 
-    return CollReader(source, inits)
+
+def _reader(source: Source, inits: Inits | None = None) -> CallReader:
+    from diagnose.parse.nccl_calls import CallReader  # noqa: PLC0415  as above
+
+    return CallReader(source, inits)

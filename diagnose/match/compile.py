@@ -296,7 +296,7 @@ Span = tuple[int, int]
 
 
 def marked_lines(marks: Automaton, data: bytes) -> tuple[list[Span], CallMarks]:
-    """Start and end of each line with a mark, in order; and what these tell of NCCL's calls."""
+    """Start and end of each line with a mark of the catalog, in order; and what tells of calls."""
     lines: list[Span] = []
     calls = CallMarks()
     find, rfind, append = data.find, data.rfind, lines.append
@@ -304,13 +304,13 @@ def marked_lines(marks: Automaton, data: bytes) -> tuple[list[Span], CallMarks]:
 
     def each(number: int, _from: int, to: int, _flags: int, _context: object) -> None:
         nonlocal reached
-        if to > reached:
+        if number >= INIT:
+            calls.add(number, to)
+        elif to > reached:
             reached = find(b"\n", to)
             if reached < 0:
                 reached = len(data)
             append((rfind(b"\n", 0, to) + 1, reached))
-        if number >= INIT:
-            calls.add(number, to)
 
     marks.search(data, each)
     return lines, calls

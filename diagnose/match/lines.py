@@ -242,11 +242,6 @@ def places_in(same: bytes) -> Sequence[tuple[int, int]]:
     return _places(same, 0)
 
 
-def authors_of(lines: Iterable[bytes]) -> set[bytes]:
-    """The authors of lines."""
-    return {*map(author_of, lines)}
-
-
 def _places(line: bytes, begin: int) -> Sequence[tuple[int, int]]:
     tags = _TAGS.match(line, begin)
     start = tags.end() if tags else begin

@@ -166,6 +166,11 @@ def _marks_of(catalog: Catalog) -> list[Row]:
 # NCCL's call lines are marks too, whose numbers come after those of all others.
 INIT, CALL, _SEND, _RECV = range(1 << 24, (1 << 24) + 4)
 _INITS = (b"- Init S", b"- Init C")  # of START and COMPLETE; not without the letter, as above
+_COLLECTIVES = (
+    b"AllReduce", b"AllGather", b"ReduceScatter", b"Broadcast", b"Reduce", b"AlltoAll",
+    b"AllToAll", b"Gather", b"Scatter",
+)  # fmt: skip
+FIRST_CALLS = tuple(b" %s: opCount 0 " % name for name in _COLLECTIVES)  # of a communicator
 CALLS = {CALL: b"opCount ", _SEND: b"Send: opCount ", _RECV: b"Recv: opCount "}
 
 
@@ -173,7 +178,7 @@ def call_rows() -> list[Row]:
     """The rows of NCCL's calls. Of the calls themselves, of which there are millions, the first."""
     once = int(hs.HS_FLAG_SINGLEMATCH)
     calls = [(text, number, once) for number, text in CALLS.items()]
-    return [*((text, INIT, 0) for text in _INITS), *calls]
+    return [*((text, INIT, 0) for text in (*_INITS, *FIRST_CALLS)), *calls]
 
 
 class _Patterns(Lazy[Pattern]):

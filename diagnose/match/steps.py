@@ -15,7 +15,7 @@ from operator import itemgetter
 
 from diagnose.ingest.source import Chunk
 from diagnose.match.compile import Matcher
-from diagnose.match.lines import author_in, author_of, authors_of
+from diagnose.match.lines import author_in, author_of
 from diagnose.match.shapes import Runs, Shapes, shape
 
 Hits = list[tuple[int, int]]  # (pattern number, end in the data of the chunk)
@@ -280,7 +280,9 @@ class _LastWords:
         if not present:
             return []
         block = data[low:high]
-        authors = authors_of(block.split(b"\n"))
+        rows = block.split(b"\n")
+        names = [*map(author_of, rows)]
+        authors = {*names}
         undecided = {
             (author, number)
             for author in authors
@@ -288,8 +290,12 @@ class _LastWords:
             if not self._known(author, number)
         }
         speakers = {author for author, _ in undecided}
-        if not speakers or (len(speakers) < len(authors) and not self._speak(speakers, block)):
+        if not speakers:
             return []
+        if len(speakers) < len(authors):
+            own = [row for row, name in zip(rows, names, strict=True) if name in speakers]
+            if not self.matcher.scan_steps(b"\n".join(own)):
+                return []
         wanted = {number for _, number in undecided}
         hits: Hits = []
         begin, author, seen = high, b"", set[int]()
@@ -331,11 +337,6 @@ class _LastWords:
             if same in alone:
                 left.discard(same)
         return hits
-
-    def _speak(self, authors: Collection[bytes], block: bytes) -> bool:
-        """Whether any of these authors says something that matches."""
-        lines = [line for line in block.split(b"\n") if author_of(line) in authors]
-        return bool(self.matcher.scan_steps(b"\n".join(lines)))
 
     def _keep(self, author: bytes, number: int) -> None:
         self.kept[author, number] += 1

@@ -1,346 +1,299 @@
-"""Finding NCCL's call lines in a block of bytes with numpy: no Python per line (FORMATS 4.3).
+"""How far every rank got in every communicator by NCCL's own lines (FORMATS 4.2 and 4.3).
 
     node01:4001:4901 [0] NCCL INFO AllReduce: opCount 1f sendbuff 0x7f… recvbuff 0x7f… count 1024
     datatype 7 op 0 root 0 comm 0x55… [nranks=8] stream 0x55…
 
-Each call has one `=`. In front of it the communicator is looked for at the distances seen before,
-and ` NCCL INFO ` at the distances from the start of the line seen before: a log has few layouts.
-Only lines of a new layout are searched one by one. Words are read eight bytes at a time.
+`NCCL_DEBUG=INFO` with `NCCL_DEBUG_SUBSYS=COLL` prints a line a call, with the number of the call in
+its communicator in hexadecimal; INIT lines tell what rank of which communicator a pointer stands
+for. There are millions of call lines, so of each only the process, the communicator and the kind of
+the operation are looked at, and the last few of every communicator are kept and parsed at the end.
+What comes out is the same for any chunking.
+
+`opCount` counts launches, sends and receives included, and these differ between ranks. So `seq` of
+a collective is its opCount less the launches of sends and receives before it; without any, it is
+the opCount. Of a send or receive, `seq` counts those between the same two ranks in this direction.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
+from diagnose.parse.chunk import Chunk, Origin
+from diagnose.parse.comm_rank import CollCall, CommRank
+from diagnose.parse.nccl_inits import ENDS, MAX_COMMS, PROCESS, REACH, Inits, Key, key_of
 
-from diagnose.parse.nccl_inits import ENDS
-
-Ints = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint64]
-Flags = npt.NDArray[np.bool_]
-
-ARGUMENT_BYTES = 120  # bytes from the opCount on that hold the number of elements and the type
-OPS = (
-    "AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "AlltoAll", "AllToAll",
-    "Gather", "Scatter", "Send", "Recv",
+KEEP_CALLS = 64  # last calls kept of a communicator on a rank
+KEEP_P2P = 8  # of sends to, or receives from, one peer
+KEEP_TOTAL = 1 << 19  # calls; with very many communicators fewer are kept of each
+MAX_STREAMS = 200_000  # pairs of sender and receiver
+_FORMS = 1 << 16  # forms of lines of which the communicator is remembered
+_COUNT, _INFO = b": opCount ", b" NCCL INFO "
+_COMM, _ROOT, _INIT = b" comm 0x", b" root ", b"- Init "
+_LONG = 256  # bytes of a line from the number of the call on that are looked at
+_P2P = {b"Send": "->", b"Recv": "<-"}
+_OPS = {
+    b"AllReduce": "all_reduce", b"AllGather": "all_gather", b"ReduceScatter": "reduce_scatter",
+    b"Broadcast": "broadcast", b"Reduce": "reduce", b"AlltoAll": "all_to_all",
+    b"AllToAll": "all_to_all", b"Gather": "gather", b"Scatter": "scatter",
+    b"Send": "send", b"Recv": "recv",
+}  # fmt: skip
+_DTYPES = (
+    "Char", "Byte", "Int", "UInt32", "Long", "UInt64", "Half", "Float", "Double", "BFloat16",
+    "Float8_e4m3fn", "Float8_e5m2",
 )  # fmt: skip
-SEND = OPS.index("Send")  # sends and receives are the last two
-_INFO, _COUNT = b" NCCL INFO ", b"opCount "
-_TEXT = 256  # bytes from ` NCCL INFO ` to `=`
-_LONG = 164  # bytes from there to ` comm `, at most
-_WHO = 256  # bytes of `host:pid:tid`
-_LAYOUTS = 64  # remembered
-_LEARNED = 8  # layouts learned of one block before the rest is searched one by one
+_CALLER = re.compile(PROCESS + rb"\Z")
+_CALL = re.compile(
+    rb"([0-9a-f]{1,15}) sendbuff \S{1,20} recvbuff \S{1,20} count (\d{1,20}) datatype (\d{1,3}) "
+    rb"op \d{1,10} root (-?\d{1,9}) comm (0x[0-9a-f]{1,16}) \[nranks=(\d{1,6})\] stream"
+)
+
+Form = tuple[bytes, ...]  # alike for the calls of one thread in one communicator
+CallLine = tuple[bytes, bytes, bytes, Form]  # ahead of NCCL's prefix, operation, rest, form
 
 
-def word(text: bytes) -> int:
-    """The first eight bytes of `text` as the number that the block's words hold."""
-    return int.from_bytes(text[:8].ljust(8, b"\0"), "little")
+def call_line(line: bytes) -> CallLine | None:
+    """The parts of a line without carriage returns, the rest from the number of the call on.
 
-
-def _every(byte: int) -> np.uint64:
-    return np.uint64(byte * 0x0101010101010101)
-
-
-_OP_WORDS = np.array([word(op.encode() + b": opCount") for op in OPS], np.uint64)
-_OP_ORDER = np.argsort(_OP_WORDS)
-_OP_SORTED = _OP_WORDS[_OP_ORDER]
-_OP_LENGTHS = np.array([len(op) + 2 for op in OPS])
-_LOW = [(1 << (8 * n)) - 1 for n in range(9)]
-_HIGH_BYTES = np.array([_LOW[8] ^ _LOW[8 - n] for n in range(9)], np.uint64)  # keeps the last n
-_LOW7, _TOPS = _every(0x7F), _every(0x80)
-_MIX = np.uint64(0x9E3779B97F4A7C15)
+    None where it is of no call. A line torn by another writer can have two; the last is meant.
+    """
+    before, _, rest = line.rpartition(_COUNT)
+    ahead, _, op = before.rpartition(_INFO)
+    comm = rest.find(_COMM, 0, _LONG)
+    if comm < 0 or op not in _OPS:
+        return None
+    return ahead, op, rest[:_LONG], (*ahead.rsplit(b" ", 2)[-2:], rest[comm:_LONG])
 
 
 @dataclass(slots=True)
-class Calls:
-    """Calls of one block in order; every column has their length.
+class _Comm:
+    """A communicator of a process as its call lines tell it; `whole`: from its first call on.
 
-    `comm` is a hash of process and communicator, `side` of the direction and the peer (0 for a
-    collective). `op` indexes OPS. `info`, `count` and `at` are the offsets of ` NCCL INFO `, of the
-    digits of the opCount and of `=`.
+    `begin` is the line of the first one known, `calls` have line, launches of sends and receives
+    before it, operation and text. `peers`: by operation and peer how many there were, and the last.
     """
 
-    comm: Words
-    side: Words
-    op: Ints
-    info: Ints
-    count: Ints
-    at: Ints
-
-    def take(self, rows: Ints | slice) -> Calls:
-        """Some of the calls."""
-        return Calls(
-            self.comm[rows], self.side[rows], self.op[rows], self.info[rows], self.count[rows],
-            self.at[rows],
-        )  # fmt: skip
-
-
-def texts(data: bytes, count: Ints) -> Ints:
-    """The bytes from each opCount on, packed into numbers; near the end they begin before."""
-    codes = np.frombuffer(data.ljust(ARGUMENT_BYTES, b"\n"), np.uint8)
-    rows = np.lib.stride_tricks.sliding_window_view(codes, ARGUMENT_BYTES)
-    return rows[np.minimum(count, len(rows) - 1)].view(np.int64)
+    key: Key
+    device: int
+    size: int
+    whole: bool
+    begin: int
+    calls: deque[tuple[int, int, bytes, bytes]]
+    launches: int = 0
+    last_launch: bytes = b""
+    peers: dict[tuple[bytes, bytes], tuple[list[int], deque[tuple[int, bytes]]]] = field(
+        default_factory=dict
+    )
+    ended: bool = False
 
 
-def op_counts(data: bytes, count: Ints) -> Ints:
-    """The opCounts themselves (below 2**60), -1 for what is no hexadecimal number."""
-    words: Words = np.ndarray(len(data) - 7, np.uint64, data, strides=(1,))
-    value, length = _hex8(words[count])
-    long = np.flatnonzero(length == 8)
-    if len(long):
-        following = words[count[long] + 8]
-        low, more = _hex8(following)
-        # A blank may follow the eighth digit at once.
-        whole = ((following & np.uint64(0xFF)) == ord(" ")) | ((more > 0) & (more < 8))
-        value[long] = np.where(whole, (value[long] << (4 * more)) + low, -1)
-    value[length == 0] = -1
-    return value
+class CallReader:
+    """Reads the chunks of one text source as they go by; `result` when all have been fed.
 
-
-@dataclass(slots=True)
-class Block:
-    """What was found in a block: calls, offsets behind `- Init START`, and all line ends."""
-
-    calls: Calls | None
-    inits: list[int]
-    newlines: Ints
-
-
-class Finder:
-    """Finds calls in blocks of one source; remembers the layouts of its lines."""
-
-    def __init__(self) -> None:
-        self._prefixes: Counter[int] = Counter()
-        # A space and `comm 0x`, then at most 16 digits.
-        self._pointers = Counter({-len(" comm 0x") - digits: 0 for digits in range(1, 17)})
-        self._scratch = np.empty((2, 0), np.bool_)
-
-    def find(self, data: bytes, low: int, high: int) -> Block:
-        """Calls whose `=`, and init lines whose end, is in `low` <= offset < `high`."""
-        codes = np.frombuffer(data, np.uint8)
-        if _COUNT not in data:  # no calls
-            newlines = np.flatnonzero(codes == ord("\n"))
-            ends = [one.end() for one in ENDS.finditer(data)]
-            return Block(None, [end for end in ends if low <= end < high], newlines)
-        marks = self._marks(codes)
-        ends = codes[marks] == ord("\n")
-        newlines = marks[ends]
-        words: Words = np.ndarray(max(0, len(data) - 7), np.uint64, data, strides=(1,))
-        good = ~ends & (marks >= 64)
-        line, at = np.cumsum(ends)[good], marks[good]
-        # The stream follows on the line, so that words do not pass the end of the block.
-        good = words[at - 7] == word(b"[nranks=")
-        good &= np.concatenate((newlines, [len(data)]))[line] - at > len("=8] stream")
-        if not good.all():
-            at, line = at[good], line[good]
-        inits = _inits(data, line, newlines)
-        inside = (at >= low) & (at < high)
-        if not inside.all():
-            at, line = at[inside], line[inside]
-        start = np.concatenate(([0], newlines + 1))[line]
-        calls = self._calls(data, words, start, at) if len(at) else None
-        return Block(calls, [end for end in inits if low <= end < high], newlines)
-
-    def _marks(self, codes: npt.NDArray[np.uint8]) -> Ints:
-        """The places of all line ends and `=`."""
-        if len(self._scratch[0]) < len(codes):
-            self._scratch = np.empty((2, len(codes)), np.bool_)
-        lines, signs = self._scratch[:, : len(codes)]
-        np.equal(codes, ord("\n"), out=lines)
-        np.equal(codes, ord("="), out=signs)
-        return np.flatnonzero(np.logical_or(lines, signs, out=lines))
-
-    def _calls(self, data: bytes, words: Words, start: Ints, at: Ints) -> Calls | None:
-        end = at - len(" [nranks")  # of the communicator
-
-        def is_comm(rows: Ints | slice, place: Ints) -> Flags:
-            fits: Flags = words[place] == word(b" comm 0x")
-            return fits & (place >= start[rows])
-
-        def is_info(rows: Ints | slice, place: Ints) -> Flags:
-            far = at[rows] - place
-            fits: Flags = words[np.minimum(place, at[rows])] == word(_INFO)
-            return fits & (far >= 64) & (far <= _TEXT) & (place >= 8)
-
-        def find_info(row: int) -> int:
-            low = max(8, int(start[row]), int(at[row]) - _TEXT)
-            return data.rfind(_INFO, low, int(at[row]) - 64)
-
-        comm = _places(end, self._pointers, is_comm)
-        good = comm >= 0
-        if not good.all():
-            comm, start, at = comm[good], start[good], at[good]
-        info = _places(start, self._prefixes, is_info, find_info)
-        op = _ops(words, info)
-        # A line torn by another writer can have two; the last is meant.
-        torn = (info >= 0) & ((op < 0) | (comm - info > _LONG))
-        for row in np.flatnonzero(torn).tolist():
-            info[row] = find_info(row)
-            op[row] = _ops(words, info[row : row + 1])[0]
-        good = (info >= 0) & (op >= 0)
-        if not good.all():
-            comm, info, op, at = (column[good] for column in (comm, info, op, at))
-        return _columns(words, info, op, comm, at) if len(at) else None
-
-
-def _inits(data: bytes, line: Ints, newlines: Ints) -> list[int]:
-    """Where init lines end; only lines without a call (`line`, ascending) can be such."""
-    calls = int(np.count_nonzero(np.diff(line))) + bool(len(line))
-    if calls == len(newlines) and data.endswith(b"\n"):
-        return []
-    found = np.array([one.end() for one in ENDS.finditer(data)], np.int64)
-    there = np.searchsorted(newlines, found)
-    place = np.searchsorted(line, there)
-    alone = place == np.searchsorted(line, there, side="right")
-    ends: list[int] = found[alone].tolist()
-    return ends
-
-
-def _places(
-    base: Ints,
-    known: Counter[int],
-    fits: Callable[[Ints | slice, Ints], Flags],
-    search: Callable[[int], int] | None = None,
-) -> Ints:
-    """Where something is in every row: as far from `base` as known, or as `search` finds; else -1.
-
-    `known` counts how often each distance came up, and learns what `search` finds.
+    Chunks without call and init lines may be left out. Never raises; what passes a bound is
+    dropped, with a note in the source. `inits` has what init lines told before the first chunk.
     """
-    result = np.full(len(base), -1)
-    rows = np.arange(len(base))
-    for distance, _ in known.most_common():
-        if not len(rows):
-            break
-        whole = len(rows) == len(base)
-        place = (base if whole else base[rows]) + distance
-        hits = fits(slice(None) if whole else rows, place)
-        count = int(np.count_nonzero(hits))
-        known[distance] += count
-        if count == len(base):
-            return place
-        if count:
-            result[rows[hits]] = place[hits]
-            rows = rows[~hits]
-    if search is None:
-        return result
-    for _ in range(_LEARNED):
-        if not len(rows):
-            break
-        found = search(int(rows[0]))
-        distance = found - int(base[rows[0]])
-        if found < 0 or distance in known or len(known) >= _LAYOUTS:
-            result[rows[0]], rows = found, rows[1:]
-            continue
-        place = base[rows] + distance
-        hits = fits(rows, place)
-        known[distance] = int(np.count_nonzero(hits))
-        result[rows[hits]], rows = place[hits], rows[~hits]
-    for row in rows.tolist():
-        result[row] = search(row)
-    return result
 
+    def __init__(self, source: Origin, inits: Inits | None = None) -> None:
+        self.inits = inits or Inits()
+        self._source = source
+        self._most = KEEP_CALLS
+        self._forms: dict[Form, _Comm] = {}
+        self._comms: dict[Key, _Comm] = {}
+        self._peers = 0
+        self._carry = b""  # the end of an unfinished line
+        self._carry_line = self._next_line = 1
 
-def _ops(words: Words, info: Ints) -> Ints:
-    """Which operation follows each ` NCCL INFO `, -1 for none that is known."""
-    found = words[info + len(_INFO)]
-    place = np.minimum(np.searchsorted(_OP_SORTED, found), len(OPS) - 1)
-    return np.where(_OP_SORTED[place] == found, _OP_ORDER[place], -1)
+    def feed(self, chunk: Chunk) -> None:
+        """Read the next chunk."""
+        if self._carry and chunk.first_line != self._next_line:
+            self._end_line()
+        rows = chunk.data.split(b"\n")
+        rows[0] = self._carry + rows[0]
+        lines = chunk.lines or range(chunk.first_line, chunk.first_line + len(rows))
+        self._carry = rows.pop()[-2 * REACH :]
+        self._next_line = chunk.first_line + len(rows)
+        self._carry_line = lines[min(len(rows), len(lines) - 1)]
+        for number, row in zip(lines, rows, strict=False):
+            if _COUNT in row or _INIT in row:
+                self._read(row, number)
 
+    def _end_line(self) -> None:
+        """The unfinished line will not go on."""
+        self._read(self._carry, self._carry_line)
+        self._carry = b""
 
-def _columns(words: Words, info: Ints, op: Ints, comm: Ints, at: Ints) -> Calls | None:
-    count = info + len(_INFO) + _OP_LENGTHS[op] + len("opCount ")
-    device = _last_byte(_equal(words[info - 8], ord(" ")))  # behind it `[0]`
-    good = (words[count - 8] == word(b"opCount ")) & (device >= 0)
-    good &= (comm - count > 32) & (comm - info <= _LONG)
-    if not good.all():
-        info, op, comm, at, count, device = (
-            column[good] for column in (info, op, comm, at, count, device)
-        )
-        if not len(at):
+    def _read(self, row: bytes, line: int) -> None:
+        for text in row.split(b"\r") if b"\r" in row else (row,):
+            parts = call_line(text) if _COUNT in text else None
+            if parts is not None:
+                self._call(parts, line)
+                continue
+            for end in ENDS.finditer(text):
+                found = self.inits.find(text, end.end())
+                if found is not None:
+                    self._begin(found, line)
+
+    def _begin(self, init: re.Match[bytes], line: int) -> None:
+        """A communicator begins with this init line; a pointer used before is another one now."""
+        self.inits.begin(init, line)
+        before = self._comms.pop(key_of(init), None)
+        if before is not None:
+            before.ended = True
+
+    def _call(self, parts: CallLine, line: int) -> None:
+        _, op, text, form = parts
+        comm = self._forms.get(form)
+        if comm is None or comm.ended:
+            comm = self._meet(parts, line)
+            if comm is None:
+                return
+        if op in _P2P:
+            self._between_two(comm, op, text, line)
+        else:
+            comm.calls.append((line, comm.launches, op, text))
+
+    def _between_two(self, comm: _Comm, op: bytes, text: bytes, line: int) -> None:
+        """A send or a receive, of which a launch may hold several."""
+        if _CALL.match(text) is None:
+            return
+        launch, _, rest = text.partition(b" ")
+        if launch != comm.last_launch:
+            comm.launches, comm.last_launch = comm.launches + 1, launch
+        peer = rest[rest.find(_ROOT) + len(_ROOT) : rest.find(_COMM)]
+        own = comm.peers.get((op, peer))
+        if own is None:
+            if self._peers >= MAX_STREAMS:
+                self.inits.full = True
+                return
+            self._peers += 1
+            own = comm.peers[op, peer] = [0], deque(maxlen=KEEP_P2P)
+        own[0][0] += 1
+        own[1].append((line, text))
+
+    def _meet(self, parts: CallLine, line: int) -> _Comm | None:
+        """The communicator of a call of a new form; None if it is torn, or there is no room."""
+        ahead, _, text, form = parts
+        ahead = ahead[-REACH:]
+        caller, found = _CALLER.search(ahead), _CALL.match(text)
+        if caller is None or found is None:
             return None
-    end = at - len(" [nranks")
-    pointer = end - comm - len(" comm 0x")
-    who = _hash_process(words, info - 8 + device)
-    for part, size in ((end, pointer), (end - 8, np.maximum(pointer - 8, 0))):
-        who = _mixed(who, words[part - 8] & _HIGH_BYTES[np.minimum(size, 8)])
-    side = np.zeros(len(at), np.uint64)
-    p2p = np.flatnonzero(op >= SEND)
-    if len(p2p):
-        root = words[comm[p2p] - 8]  # `root 3`
-        peer = root & _HIGH_BYTES[7 - _last_byte(_equal(root, ord(" ")))]
-        side[p2p] = _mixed(peer, op[p2p].astype(np.uint64))
-    return Calls(who, side, op, info, count, at)
+        key = (caller[1].decode(), int(caller[2]), found[5].decode())
+        comm = self._comms.get(key)
+        if comm is None:
+            if not self.inits.room(key):
+                return None
+            self.inits.who(*key[:2], ahead[: caller.start()])
+            self.inits.seen.setdefault(key)
+            whole = int(found[1], 16) == 0
+            comm = self._comms[key] = _Comm(
+                key, int(caller[3]), int(found[6]), whole, line, deque(maxlen=self._most)
+            )
+            self._keep_fewer()
+        if len(self._forms) >= _FORMS:
+            self._forms.clear()
+        self._forms[form] = comm
+        return comm
+
+    def _keep_fewer(self) -> None:
+        if self._most > 2 and len(self._comms) * self._most > KEEP_TOTAL:
+            self._most //= 2
+            for comm in self._comms.values():
+                comm.calls = deque(comm.calls, self._most)
+
+    def short(self, line: int) -> dict[Key, Missing]:
+        """The communicators that may have made more of the calls that count, before this line."""
+        self._end_line()
+        missing: dict[Key, Missing] = {}
+        for key, comm in self._comms.items():
+            life = self.inits.lives.get(key)
+            begin = life.line if life else comm.begin
+            calls = [call for call in comm.calls if call[0] >= line]
+            more = self._most if not calls else min(self._most, number_of(calls[-1][3]) + 1)
+            if begin < line and len(calls) < more:
+                missing[key] = Missing(begin, more - len(calls), bool(calls))
+        return missing
+
+    def key(self, parts: CallLine) -> Key | None:
+        """Whose call this is, of those that were met."""
+        comm = self._forms.get(parts[3]) or self._meet(parts, 0)
+        return comm.key if comm else None
+
+    def result(self) -> list[CommRank]:
+        """Every communicator of every process, in the order of their first lines.
+
+        `launched` counts collectives only: -1 for none. It is None when a log that begins in the
+        middle of the job leaves the number open because of sends and receives. A process that
+        never completed its init has one call `INIT` with the number -1.
+        """
+        self._end_line()
+        if self.inits.full:
+            self._source.notes.append(
+                f"more than {MAX_COMMS:,} NCCL communicators or {MAX_STREAMS:,} senders and "
+                "receivers: the rest is left out"
+            )
+            self.inits.full = False
+        return [self._comm_rank(key) for key in self.inits.seen]
+
+    def _comm_rank(self, key: Key) -> CommRank:
+        found, comm = self.inits.comm_rank(key, self._source), self._comms.get(key)
+        if comm is None:
+            return found
+        life = self.inits.lives.get(key)
+        if life is None:
+            found.size, found.device = comm.size, comm.device
+        own = [*_collectives(comm)]
+        found.calls = [*own, *_sent(comm, life.rank if life else None)]
+        found.calls.sort(key=_line)
+        found.line = found.calls[-1].line if found.calls else found.line
+        found.launched = max((call.seq for call in own), default=-1)
+        if comm.launches and not comm.whole:
+            found.calls, found.launched = [], None
+        return found
 
 
-def _hash_process(words: Words, end: Ints) -> Words:
-    """A hash of `host:pid:tid`: what stands before `end`, behind blanks and brackets."""
-    result = np.zeros(len(end), np.uint64)
-    rows = np.arange(len(end))
-    for step in range(0, _WHO, 8):
-        taken = _before(words, end[rows] - step)
-        closed = _below(taken, 0x21) | _equal(taken, ord("]")) | _equal(taken, ord(">"))
-        cut = np.flatnonzero(closed)
-        taken[cut] &= _HIGH_BYTES[7 - _last_byte(closed[cut])]
-        result[rows] = _mixed(result[rows], taken)
-        rows = rows[closed == 0]
-        if not len(rows):
-            break
-    return result
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """What may be missing of a communicator's calls: `more` of them, from the line `begin` on.
+
+    `met`: some of its last ones are known already.
+    """
+
+    begin: int
+    more: int
+    met: bool
 
 
-def _mixed(seed: Words, value: Words) -> Words:
-    mixed = (seed ^ value) * _MIX
-    return mixed ^ (mixed >> np.uint64(29))
+def number_of(text: bytes) -> int:
+    """The number of a call; that of a torn line is large."""
+    found = _CALL.match(text)
+    return int(found[1], 16) if found else KEEP_TOTAL
 
 
-def _before(words: Words, end: Ints) -> Words:
-    """The eight bytes before each `end`; 0 for those before the block."""
-    start = end - 8
-    taken = words[np.maximum(start, 0)]
-    if start[0] < 0:  # only the first call of a block begins so early
-        early = np.flatnonzero(start < 0)
-        taken[early] <<= (-8 * np.maximum(start[early], -7)).astype(np.uint64)
-        taken[start <= -8] = 0
-    return taken
+def _collectives(comm: _Comm) -> Iterator[CollCall]:
+    for line, launches, op, text in comm.calls:
+        found = _CALL.match(text)
+        if found is not None:
+            yield _made(int(found[1], 16) - launches, _OPS[op], found, line)
 
 
-def _equal(text: Words, byte: int) -> Words:
-    """0x80 in every byte that is `byte`."""
-    differs = text ^ _every(byte)
-    return ~(((differs & _LOW7) + _LOW7) | differs | _LOW7)
+def _sent(comm: _Comm, rank: int | None) -> Iterator[CollCall]:
+    """Sends and receives; torch names them by both ends."""
+    for (op, _), ((count,), last) in comm.peers.items():
+        for number, (line, text) in enumerate(last, count - len(last)):
+            found = _CALL.match(text)
+            if found is not None:
+                ends = "" if rank is None else f" {rank}{_P2P[op]}{int(found[4])}"
+                yield _made(number, _OPS[op] + ends, found, line)
 
 
-def _below(text: Words, byte: int) -> Words:
-    """0x80 in every byte that is below `byte` (at most 0x80)."""
-    return ~((text | _TOPS) - _every(byte)) & _TOPS & ~text
+def _made(number: int, op: str, found: re.Match[bytes], line: int) -> CollCall:
+    kind = int(found[3])
+    dtype = _DTYPES[kind] if kind < len(_DTYPES) else str(kind)
+    return CollCall(number, op, int(found[2]), dtype, line)
 
 
-def _last_byte(marks: Words) -> Ints:
-    """The place of the last byte marked with 0x80 in each word, -1 without any."""
-    exponent = (marks.astype(np.float64).view(np.int64) >> 52) - 1023
-    place: Ints = np.maximum(exponent >> 3, -1)
-    return place
-
-
-def _hex8(text: Words) -> tuple[Ints, Ints]:
-    """Hexadecimal digits up to a blank, at most eight; length 0 if one is no digit."""
-    blanks = _equal(text, ord(" "))
-    lowest = blanks & (~blanks + np.uint64(1))
-    length = np.where(blanks == 0, 8, _last_byte(lowest))
-    # The last digit to the top, zeros in front.
-    moved = text << (8 * np.minimum(8 - length, 7)).astype(np.uint64)
-    moved |= _every(ord("0")) & ~_HIGH_BYTES[length]
-    digits = (moved & _every(0x0F)) + np.uint64(9) * ((moved >> np.uint64(6)) & _every(1))
-    letters = ((digits + _every(0x76)) >> np.uint64(7)) & _every(1)  # digits above 9
-    same = digits + _every(ord("0")) + np.uint64(ord("a") - ord("9") - 1) * letters == moved
-    same &= (digits & _every(0xF0)) == 0
-    length = np.where(same, length, 0)
-    digits = digits.byteswap()
-    for shift, mask in ((4, 0x00FF00FF00FF00FF), (8, 0x0000FFFF0000FFFF), (16, 0xFFFFFFFF)):
-        digits = (digits | (digits >> np.uint64(shift))) & np.uint64(mask)
-    return digits.view(np.int64), length
+def _line(call: CollCall) -> int:
+    return call.line

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import random
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import asdict, replace
@@ -25,9 +26,10 @@ from diagnose.ingest.source import Chunk, Source
 from diagnose.job import parallel
 from diagnose.job.load import read as read_job
 from diagnose.job.model import Job
-from diagnose.match import gather, steps
-from diagnose.parse import nccl_coll
+from diagnose.match import calls, gather, steps
+from diagnose.parse import nccl_calls
 from diagnose.runtime import workers
+from diagnose.search import Automaton, Hits
 from tests.job.test_parallel import Elsewhere
 
 LIMIT = 64 << 10
@@ -40,7 +42,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         (parallel, "PART", LIMIT), (steps, "FULL", 16 << 10), (steps, "STRIDE", 16 << 10),
         (steps, "WINDOW", 1 << 10), (steps, "GLANCE", 256), (steps, "BLOCK", LIMIT),
         (steps, "TAIL_MIN", 8 << 10), (steps, "TAIL_MAX", LIMIT), (gather, "TAIL_MAX", LIMIT),
-        (gather, "KEEP_FIRST", 20), (gather, "KEEP_LAST", 10), (nccl_coll, "KEEP_CALLS", 5),
+        (gather, "KEEP_FIRST", 20), (gather, "KEEP_LAST", 10), (nccl_calls, "KEEP_CALLS", 5),
     ):  # fmt: skip
         monkeypatch.setattr(where, name, value)
 
@@ -108,7 +110,6 @@ KINDS: dict[str, Callable[[int, int, random.Random], str]] = {
     "bar": lambda n, _, __: f"\r {n % 100}%|####    | {n}/900 [00:{n % 60:02d}<01:00, 2.1it/s]",
     "traceback": lambda n, _, __: traceback(n),
     "watchdog": lambda n, number, _: watchdog(n, number),
-    "calls": lambda n, number, _: call(n % 4, number * 1000 + n // 4, comm=1 + (n % 50 == 7)),
     "init": lambda n, _, __: both(n % 4, 1 + n // 4 % 2),
     "restart": lambda n, number, _: (
         f"W1103 09:{number:02d}:{n % 60:02d}.1 77 torch/distributed/elastic/agent/server/api.py:900"
@@ -132,17 +133,25 @@ KINDS: dict[str, Callable[[int, int, random.Random], str]] = {
 def log(path: Path, blocks: list[tuple[str, int]], seed: int, *, p2p: bool, ends: bool) -> Path:
     chance = random.Random(seed)
     text = "".join(init(rank, 1, "COMPLETE") for rank in range(4)) if chance.random() < 0.7 else ""
+    made = Counter[tuple[int, int]]()  # calls by rank and communicator
     for number, (kind, times) in enumerate(blocks):
         count = min(times, 20) if kind in ("nuls", "long") else times
+        if kind == "init":
+            made.clear()
+        elif kind == "calls":
+            for n in range(times):
+                own = n % 4, 1 + (n % 50 == 7)
+                text += call(own[0], made[own], comm=own[1])
+                made[own] += 1
+            text += call(0, made[0, 1], "Send", 1) + call(1, made[1, 1], "Recv", 0) if p2p else ""
+            continue
         text += "".join(KINDS[kind](n, number, chance) for n in range(count))
-        if p2p and kind == "calls":
-            text += call(0, number * 1000 + times, "Send", 1) + call(1, number, "Recv", 0)
     path.write_bytes(text.encode() + (b"\n" if ends else b"the end"))
     return path
 
 
 BLOCKS = st.lists(
-    st.tuples(st.sampled_from([*KINDS, "steps", "calls"]), st.integers(1, 500)),
+    st.tuples(st.sampled_from([*KINDS, "steps", "calls", "calls"]), st.integers(1, 500)),
     min_size=1,
     max_size=12,
 )
@@ -185,7 +194,7 @@ def test_call_lines_from_the_end_tell_what_all_of_them_tell(
     tmp_path: Path, blocks: list[tuple[str, int]], seed: int, p2p: bool
 ) -> None:
     path = log(tmp_path / "job.log", [("init", 8), *blocks], seed, p2p=p2p, ends=True)
-    reader = nccl_coll.CollReader(opened(path))
+    reader = nccl_calls.CallReader(opened(path))
     for chunk in opened(path).chunks():
         reader.feed(chunk)
     assert read_job([opened(path)]).scans[0].comm_ranks == reader.result()
@@ -248,13 +257,13 @@ def test_what_the_parent_does_meanwhile_is_done_once(tmp_path: Path) -> None:
 def fed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The first lines of all chunks that the reader of call lines is given."""
     lines: list[int] = []
-    feed = nccl_coll.CollReader.feed
+    feed = nccl_calls.CallReader.feed
 
-    def counted(self: nccl_coll.CollReader, chunk: Chunk) -> None:
+    def counted(self: nccl_calls.CallReader, chunk: Chunk) -> None:
         lines.append(chunk.first_line)
         feed(self, chunk)
 
-    monkeypatch.setattr(nccl_coll.CollReader, "feed", counted)
+    monkeypatch.setattr(nccl_calls.CallReader, "feed", counted)
     return lines
 
 
@@ -271,19 +280,60 @@ def test_call_lines_are_read_from_the_end(tmp_path: Path, monkeypatch: pytest.Mo
     assert len([*opened(path).chunks()]) > 20
 
 
-@pytest.mark.parametrize("what", ["no init line", "a send"])
-def test_all_call_lines_are_read_where_only_all_of_them_tell(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+@pytest.mark.parametrize("loud", [3, 4])
+@pytest.mark.parametrize("inits", ["all", "none"])
+def test_ranks_that_print_no_call_lines_are_not_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loud: int, inits: str
 ) -> None:
-    text = "".join(init(rank, 1, "COMPLETE") for rank in range(4 if what == "a send" else 3))
-    text += call(0, 0, "Send", 1) if what == "a send" else ""
+    text = "".join(init(rank, 1, "COMPLETE") for rank in range(4)) if inits == "all" else ""
+    text += "".join(call(rank, n, comm=1) for n in range(1500) for rank in range(loud))
+    path = tmp_path / "job.log"
+    path.write_text(text)
+    lines = fed(monkeypatch)
+    searched = hits(monkeypatch)
+    ranks = read_job([opened(path)]).scans[0].comm_ranks
+    silent = [-1] * (4 - loud) if inits == "all" else []
+    assert sorted(rank.launched for rank in ranks) == silent + [1499] * loud
+    assert len({*lines}) <= 3  # the last two chunks, and the lines by which communicators begin
+    assert searched == []
+
+
+def hits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many bytes are searched for the pointers of communicators, a chunk each."""
+    sizes: list[int] = []
+
+    def counted(automaton: Automaton, data: bytes) -> Hits:
+        sizes.append(len(data))
+        return automaton.hits(data)
+
+    monkeypatch.setattr(calls, "hits_of", counted)
+    return sizes
+
+
+def test_a_communicator_is_looked_for_as_far_back_as_its_last_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a log without its beginning a rank stops; its pointer is that of another process."""
+    text = "".join(call(rank, n, comm=1) for n in range(2000, 5000) for rank in range(3))
+    text += "".join(call(rank, n, comm=1) for n in range(5000, 5700) for rank in range(2))
+    path = tmp_path / "job.log"
+    path.write_text(text.replace("c202", "c201"))
+    searched = hits(monkeypatch)
+    ranks = read_job([opened(path)]).scans[0].comm_ranks
+    assert {rank.pid: rank.launched for rank in ranks} == {4000: 5699, 4001: 5699, 4002: 4999}
+    assert [len(rank.calls) for rank in ranks] == [5, 5, 5]
+    assert 0 < len(searched) <= 5 < len([*opened(path).chunks()]) / 4
+
+
+def test_all_call_lines_are_read_where_sends_are_to_be_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "".join(init(rank, 1, "COMPLETE") for rank in range(4)) + call(0, 0, "Send", 1)
     path = tmp_path / "job.log"
     path.write_text(text + "".join(call(n % 4, 1 + n // 4) for n in range(4000)))
     lines = fed(monkeypatch)
     ranks = read_job([opened(path)]).scans[0].comm_ranks
-    assert [rank.launched for rank in ranks] == (
-        [999, 1000, 1000, 1000] if what == "a send" else [1000] * 4
-    )
+    assert [rank.launched for rank in ranks] == [999, 1000, 1000, 1000]
     assert len({*lines}) == len([*opened(path).chunks()])
 
 

@@ -15,6 +15,8 @@ PIECES = (
     b"- Init COMPLETE",
     b"- Init ",
     b"opCount ",
+    b" AllReduce: opCount 0 ",
+    b"Reduce: opCount 1f ",
     b"Send: opCount ",
     b"Recv: opCount ",
     b"Send: ",
@@ -25,8 +27,9 @@ PIECES = (
 
 
 def as_found_one_by_one(data: bytes) -> CallMarks:
-    begins = (b"- Init S", b"- Init C")
-    inits = [at + 8 for at in range(len(data)) if data.startswith(begins, at)]
+    begins = (b"- Init S", b"- Init C", b" AllReduce: opCount 0 ")
+    places = range(len(data))
+    inits = [at + len(text) for at in places for text in begins if data.startswith(text, at)]
     p2p = b"Send: opCount " in data or b"Recv: opCount " in data
     return CallMarks(inits, b"opCount " in data, p2p)
 

@@ -22,7 +22,7 @@ from diagnose.infer.collectives.communicators import Communicator, compared, mem
 from diagnose.infer.collectives.mismatch import comparable
 from diagnose.parse.comm_rank import CollCall, CommRank
 from diagnose.parse.flight_recorder import COMPLETED, ENQUEUED, Call, Config, Dump
-from diagnose.parse.nccl_coll import KEEP_P2P
+from diagnose.parse.nccl_calls import KEEP_P2P
 from diagnose.parse.nccl_inits import INIT
 
 _P2P = re.compile(r"(send|recv) (\d{1,9})(?:->|<-)(\d{1,9})\Z")

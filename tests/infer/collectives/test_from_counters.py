@@ -14,7 +14,7 @@ from diagnose.infer.collectives.table import table
 from diagnose.infer.judge.verdict import Verdict
 from diagnose.ingest.source import Chunk, Source
 from diagnose.parse.comm_rank import CollCall, CommRank
-from diagnose.parse.nccl_coll import CollReader
+from diagnose.parse.nccl_calls import CallReader
 
 WORLD, TENSOR = 8, 2
 Made = tuple[str, str, int]  # kind of communicator, operation, elements
@@ -65,7 +65,7 @@ def log(rank: int, calls: Program, inits: bool = True, prefix: str = "", pid: in
 
 
 def read(lines: list[str], name: str = "job.log") -> list[CommRank]:
-    reader = CollReader(Source(name, "text", 0, lambda: iter(())))
+    reader = CallReader(Source(name, "text", 0, lambda: iter(())))
     reader.feed(Chunk(("\n".join(lines) + "\n").encode(), 0, 1))
     return reader.result()
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diagnose.ingest.source import Chunk, Source
-from diagnose.parse import nccl_coll, nccl_inits, nccl_streams
+from diagnose.parse import nccl_calls, nccl_inits
 from diagnose.parse.comm_rank import CollCall, CommRank
-from diagnose.parse.nccl_coll import CollReader
+from diagnose.parse.nccl_calls import CallReader
 
 A, B = "0x7f2f4c0090d0", "0x55d0a0b1c200"
 
@@ -37,7 +37,7 @@ def init(comm: str, rank: int, size: int, rest: str = "commId 0x8d3b11c4a09e52f7
 
 
 def read(text: str, cuts: list[int] | None = None, source: Source | None = None) -> list[CommRank]:
-    reader = CollReader(source or Source("job.log", "text", 0, lambda: iter(())))
+    reader = CallReader(source or Source("job.log", "text", 0, lambda: iter(())))
     data = text.encode()
     for start, end in pairwise([0, *sorted({c for c in cuts or () if c < len(data)}), len(data)]):
         if start < end:
@@ -263,12 +263,12 @@ def test_the_end_of_a_file_without_a_newline() -> None:
 def test_only_the_last_calls_are_kept() -> None:
     text = "".join(who() + call("AllReduce", n) + "\n" for n in range(3000))
     calls = only(text).calls
-    assert [c.seq for c in calls] == list(range(3000 - nccl_coll.KEEP_CALLS, 3000))
+    assert [c.seq for c in calls] == list(range(3000 - nccl_calls.KEEP_CALLS, 3000))
     assert [c.line for c in calls] == [c.seq + 1 for c in calls]
 
 
 def test_more_communicators_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (nccl_coll, nccl_inits):
+    for module in (nccl_calls, nccl_inits):
         monkeypatch.setattr(module, "MAX_COMMS", 10)
     source = Source("job.log", "text", 0, lambda: iter(()))
     found = read("".join(who(pid=n) + call("AllReduce", n) + "\n" for n in range(20)), None, source)
@@ -280,7 +280,7 @@ def test_more_communicators_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_lines_of_pasted_text_keep_their_numbers() -> None:
     data = (who() + call("AllReduce", 3) + "\n" + who() + call("AllReduce", 4) + "\n").encode()
-    reader = CollReader(Source("<paste>", "text", 0, lambda: iter(())))
+    reader = CallReader(Source("<paste>", "text", 0, lambda: iter(())))
     reader.feed(Chunk(data, 0, 1, lines=[4, 7]))
     assert [c.line for c in reader.result()[0].calls] == [4, 7]
 
@@ -293,13 +293,13 @@ def test_init_lines_may_be_read_before_the_first_chunk() -> None:
         inits.read(line.encode(), number + 1)
     source = Source("job.log", "text", 0, lambda: iter(()))
     assert inits.result(source) == read("\n".join(lines[:2]) + "\n")
-    reader = CollReader(source, inits)
+    reader = CallReader(source, inits)
     reader.feed(Chunk(lines[2].encode() + b"\n", 0, 3))
     assert reader.result() == read("\n".join(lines) + "\n")
 
 
 def test_chunks_between_may_be_left_out() -> None:
-    reader = CollReader(Source("job.log", "text", 0, lambda: iter(())))
+    reader = CallReader(Source("job.log", "text", 0, lambda: iter(())))
     for line, text in [(1, who() + call("AllReduce", 3)), (900, who() + call("AllReduce", 4))]:
         reader.feed(Chunk((text + "\n").encode(), 0, line))
     assert [(c.seq, c.line) for c in reader.result()[0].calls] == [(3, 1), (4, 900)]
@@ -337,7 +337,7 @@ def expected(lines: list[str]) -> dict[tuple[str, int, str], list[CollCall]]:
             host, pid, op, count, elements, comm = match.groups()
             made = CollCall(int(count, 16), _OPS[op], int(elements), "Float", number)
             found.setdefault((host, int(pid), comm), []).append(made)
-    return {key: calls[-nccl_coll.KEEP_CALLS :] for key, calls in found.items()}
+    return {key: calls[-nccl_calls.KEEP_CALLS :] for key, calls in found.items()}
 
 
 @given(_TEXTS, _COUNTS, st.lists(st.integers(0, 12000), max_size=12), st.booleans())
@@ -384,13 +384,9 @@ def test_any_cut_gives_the_same_with_sends_and_new_communicators(
     assert read(text, cuts) == read(text)
 
 
-def test_blocks_and_what_is_held_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "".join(
-        who(pid=n % 7) + call("Send" if n % 3 else "AllReduce", n // 7, root=n % 4) + "\n"
-        for n in range(2000)
-    )
-    whole = read(text)
-    monkeypatch.setattr(nccl_coll, "_BLOCK", 700)
-    monkeypatch.setattr(nccl_streams, "_HOLD", 5000)
-    assert read(text) == whole
-    assert len(whole) == 7
+def test_of_very_many_communicators_fewer_calls_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nccl_calls, "KEEP_TOTAL", 100)
+    text = "".join(who(pid=n % 7) + call("AllReduce", n // 7) + "\n" for n in range(2000))
+    found = read(text)
+    assert [len(c.calls) for c in found] == [8] * 7
+    assert [c.launched for c in found] == [285] * 5 + [284] * 2
