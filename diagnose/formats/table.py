@@ -76,7 +76,7 @@ def written(folder: Path = PREFIXES) -> list[dict[str, Any]]:
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     rows: list[dict[str, Any]] = []
-    for path in _files(folder):
+    for path in files(folder):
         for row in yaml.load(path.read_bytes(), loader) or ():
             match = _PIECE.sub(lambda piece: PIECES[piece[1]], row["match"])
             if unknown := (row.keys() - KEYS) | (set(_GROUP.findall(match)) - _GROUPS):
@@ -101,10 +101,10 @@ def prefixes(folder: Path = PREFIXES) -> Table:
 def kept(folder: Path = PREFIXES) -> Table | None:
     """The same from the table; None where that is another one's, or not there."""
     try:
-        checksum, *found = json.loads(folder.with_suffix(".json").read_bytes())
+        stated, *found = json.loads(folder.with_suffix(".json").read_bytes())
     except (OSError, ValueError):
         return None
-    return Table(*found) if checksum == _checksum(folder) else None
+    return Table(*found) if stated == checksum(folder) else None
 
 
 def _tags(given: Iterable[Mapping[str, Any]]) -> str:
@@ -134,13 +134,15 @@ def _made(folder: Path) -> Table:
     return Table(rows, _tags(found))
 
 
-def _files(folder: Path) -> list[Path]:
+def files(folder: Path) -> list[Path]:
+    """The files of a folder of rows, in order."""
     return sorted(folder.glob("*.yaml"))
 
 
-def _checksum(folder: Path) -> int:
+def checksum(folder: Path) -> int:
+    """What tells whether a table is that of these files."""
     found = 0
-    for path in _files(folder):
+    for path in files(folder):
         found = zlib.crc32(path.read_bytes(), zlib.crc32(path.name.encode(), found))
     return found
 
@@ -148,5 +150,5 @@ def _checksum(folder: Path) -> int:
 if __name__ == "__main__":
     made, tags = _made(PREFIXES)
     lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in made)
-    text = f"[{_checksum(PREFIXES)}, [\n{lines}\n],\n{json.dumps(tags)}]\n"
+    text = f"[{checksum(PREFIXES)}, [\n{lines}\n],\n{json.dumps(tags)}]\n"
     PREFIXES.with_suffix(".json").write_text(text, encoding="utf-8")

@@ -1,0 +1,132 @@
+"""What other detectors state, as rows of YAML with samples.
+
+A row with a `line` is found by the catalog like any entry: `entries` makes one of each row.
+What a start needs of the rows with a `record`, and of the lines around a `line`, is in
+`detectors.json` beside the folder, where that is of the same files; `python -m
+diagnose.formats.detector_rows` writes it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from diagnose.formats import table
+
+DETECTORS = Path(__file__).with_name("detectors")
+_PREFIX = "detector."  # of the ids
+_FILE = frozenset(
+    {"tool", "references", "cluster", "recognised", "recorder", "rows", "samples", "refused"}
+)
+_OF_ENTRY = frozenset(
+    {"title", "class", "strength", "unless", "not_evidence_of", "remedies", "restart"}
+)
+_ROW = _OF_ENTRY | {"name", "line", "variants", "above", "below", "record"}
+_VARIANT = re.compile(r"\{([^{}|]*)\|[^{}]*\}")  # of which the first is as good as the others
+
+
+class Rows(NamedTuple):
+    """What a start needs.
+
+    `tools`: of each file its name, the tool, what the beginning of its documents holds and what
+    reads these, its rows of records as (name, {path: expression}). `around`: of the id of a line,
+    the expressions of lines above and below that complete it. `names`: id to tool; `clusters`: the
+    tools that list nodes of a whole cluster, of any job.
+    """
+
+    tools: list[dict[str, Any]]
+    around: dict[str, dict[str, list[str]]]
+    names: dict[str, str]
+    clusters: list[str]
+
+
+@cache
+def rows() -> Rows:
+    """The rows, from the table where it is that of the files."""
+    try:
+        checksum, *found = json.loads(DETECTORS.with_suffix(".json").read_bytes())
+    except (OSError, ValueError):
+        checksum, found = None, []
+    return Rows(*found) if checksum == table.checksum(DETECTORS) else made()
+
+
+def written() -> dict[str, dict[str, Any]]:
+    """The files as they are, by their names."""
+    import yaml  # noqa: PLC0415  (only where the table is made)
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    found = {}
+    for path in table.files(DETECTORS):
+        tool = yaml.load(path.read_bytes(), loader)
+        keys = {*tool} - _FILE | {key for row in tool.get("rows", ()) for key in {*row} - _ROW}
+        if keys:
+            raise ValueError(f"{path.name}: unknown key {min(keys)}")
+        found[path.stem] = tool
+    return found
+
+
+def id_of(tool: str, row: Mapping[str, Any]) -> str:
+    """The id of a row, which is that of its signature."""
+    return f"{_PREFIX}{tool}.{row['name']}"
+
+
+def made() -> Rows:
+    """The same from the files."""
+    tools, around, names = [], {}, {}
+    for name, tool in written().items():
+        records = []
+        for row in tool.get("rows", ()):
+            names[id_of(name, row)] = tool["tool"]
+            if "record" in row:
+                records.append([id_of(name, row), row["record"]])
+            elif near := {key: row[key] for key in ("above", "below") if key in row}:
+                around[id_of(name, row)] = near
+        if "recognised" in tool:
+            tools.append({
+                "name": name, "tool": tool["tool"], "recognised": tool["recognised"],
+                "recorder": tool.get("recorder", ""), "records": records,
+            })  # fmt: skip
+    clusters = [tool["tool"] for tool in written().values() if tool.get("cluster")]
+    return Rows(tools, around, names, clusters)
+
+
+def entries() -> Iterator[dict[str, Any]]:
+    """An entry of the catalog for each row, as its YAML would have it: a cause of whom it names."""
+    for name, tool in written().items():
+        lines = [one for sample in tool["samples"] for one in sample.get("text", "").splitlines()]
+        refused = [one for one in tool.get("refused", ()) if isinstance(one, str)]
+        for row in tool.get("rows", ()):
+            given = {"examples": lines, "variants": row.get("variants", [])}
+            yield {
+                "id": id_of(name, row),
+                "role": "cause",
+                "match": [_match(line, given) for line in row.get("line", ())],
+                "signal": "concluded",
+                "culprit": "captured",
+                "references": tool["references"],
+                "near_miss": refused if "line" in row else [],
+                **deepcopy({key: row[key] for key in _OF_ENTRY & row.keys()}),
+            }
+
+
+def _match(line: str, given: Mapping[str, list[str]]) -> dict[str, Any]:
+    """An expression with those of the texts that it matches."""
+    search = re.compile(line.removeprefix("^")).search
+    shown = {
+        key: [one for one in texts if search(_VARIANT.sub(r"\1", one))]
+        for key, texts in given.items()
+    }
+    return {"regex": line, **{key: texts for key, texts in shown.items() if texts}}
+
+
+if __name__ == "__main__":
+    tools, *others = made()
+    lines = ",\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
+    rest = ",\n".join(json.dumps(one, ensure_ascii=False) for one in others)
+    text = f"[{table.checksum(DETECTORS)}, [\n{lines}\n],\n{rest}]\n"
+    DETECTORS.with_suffix(".json").write_text(text, encoding="utf-8")
