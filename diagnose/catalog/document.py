@@ -217,8 +217,8 @@ def with_entries(catalog: Catalog, items: Iterable[dict[str, Any]]) -> Catalog:
     for item in items:
         _typed("signatures", item)
         one: Signature = _adapter("signatures").validate_python(item)
-        of_class = catalog.classes[one.cause]
-        if not one.remedies:
+        of_class = catalog.classes.get(one.cause)
+        if of_class and not one.remedies:
             one = replace(one, remedies=of_class.remedies, restart=of_class.restart)
         found.append(one)
     return replace(catalog, signatures=found, by_id={entry.id: entry for entry in found})

@@ -26,23 +26,22 @@ _FILE = frozenset(
 _OF_ENTRY = frozenset(
     {"title", "class", "strength", "unless", "not_evidence_of", "remedies", "restart"}
 )
-_ROW = _OF_ENTRY | {"name", "line", "variants", "above", "below", "record"}
+_ABOUT = frozenset({"above", "below", "hang", "takes_back"})  # what a start needs of a row
+_ROW = _OF_ENTRY | _ABOUT | {"name", "line", "variants", "record"}
 _VARIANT = re.compile(r"\{([^{}|]*)\|[^{}]*\}")  # of which the first is as good as the others
 
 
 class Rows(NamedTuple):
     """What a start needs.
 
-    `tools`: of each file its name, the tool, what the beginning of its documents holds and what
-    reads these, its rows of records as (name, {path: expression}). `around`: of the id of a line,
-    the expressions of lines above and below that complete it. `names`: id to tool; `clusters`: the
-    tools that list nodes of a whole cluster, of any job.
+    `tools`: of each file with documents its name, the tool, what these hold in their beginning,
+    what reads them, and its rows of records as (id, {path: expression}). `about`: of each id its
+    tool, whether that lists nodes of a whole cluster, the expressions of lines above and below that
+    complete it, whether it states a hang, and the ids of what it takes back.
     """
 
     tools: list[dict[str, Any]]
-    around: dict[str, dict[str, list[str]]]
-    names: dict[str, str]
-    clusters: list[str]
+    about: dict[str, dict[str, Any]]
 
 
 @cache
@@ -63,7 +62,7 @@ def written() -> dict[str, dict[str, Any]]:
     found = {}
     for path in table.files(DETECTORS):
         tool = yaml.load(path.read_bytes(), loader)
-        keys = {*tool} - _FILE | {key for row in tool.get("rows", ()) for key in {*row} - _ROW}
+        keys = {*tool} - _FILE | {key for row in tool["rows"] for key in {*row} - _ROW}
         if keys:
             raise ValueError(f"{path.name}: unknown key {min(keys)}")
         found[path.stem] = tool
@@ -77,37 +76,37 @@ def id_of(tool: str, row: Mapping[str, Any]) -> str:
 
 def made() -> Rows:
     """The same from the files."""
-    tools, around, names = [], {}, {}
+    tools: list[dict[str, Any]] = []
+    about: dict[str, dict[str, Any]] = {}
     for name, tool in written().items():
-        records = []
-        for row in tool.get("rows", ()):
-            names[id_of(name, row)] = tool["tool"]
-            if "record" in row:
-                records.append([id_of(name, row), row["record"]])
-            elif near := {key: row[key] for key in ("above", "below") if key in row}:
-                around[id_of(name, row)] = near
+        for row in tool["rows"]:
+            known = {"tool": tool["tool"], "cluster": tool.get("cluster", False)}
+            about[id_of(name, row)] = known | {key: row[key] for key in _ABOUT & row.keys()}
+            taken = [id_of(name, {"name": one}) for one in row.get("takes_back", ())]
+            about[id_of(name, row)]["takes_back"] = taken
         if "recognised" in tool:
+            records = [[id_of(name, row), row["record"]] for row in tool["rows"] if "record" in row]
             tools.append({
                 "name": name, "tool": tool["tool"], "recognised": tool["recognised"],
                 "recorder": tool.get("recorder", ""), "records": records,
             })  # fmt: skip
-    clusters = [tool["tool"] for tool in written().values() if tool.get("cluster")]
-    return Rows(tools, around, names, clusters)
+    return Rows(tools, {id_: dict(sorted(one.items())) for id_, one in about.items()})
 
 
 def entries() -> Iterator[dict[str, Any]]:
     """An entry of the catalog for each row, as its YAML would have it: a cause of whom it names."""
     for name, tool in written().items():
         lines = [one for sample in tool["samples"] for one in sample.get("text", "").splitlines()]
-        refused = [one for one in tool.get("refused", ()) if isinstance(one, str)]
-        for row in tool.get("rows", ()):
+        # What several lines say together, each of them may not.
+        refused = [one for one in tool["refused"] if isinstance(one, str) and "\n" not in one]
+        for row in tool["rows"]:
             given = {"examples": lines, "variants": row.get("variants", [])}
             yield {
                 "id": id_of(name, row),
-                "role": "cause",
+                "role": "cause" if "class" in row else "context",
                 "match": [_match(line, given) for line in row.get("line", ())],
                 "signal": "concluded",
-                "culprit": "captured",
+                "culprit": "captured" if "class" in row else "none",
                 "references": tool["references"],
                 "near_miss": refused if "line" in row else [],
                 **deepcopy({key: row[key] for key in _OF_ENTRY & row.keys()}),
@@ -125,8 +124,11 @@ def _match(line: str, given: Mapping[str, list[str]]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    tools, *others = made()
-    lines = ",\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
-    rest = ",\n".join(json.dumps(one, ensure_ascii=False) for one in others)
-    text = f"[{table.checksum(DETECTORS)}, [\n{lines}\n],\n{rest}]\n"
+    tools, about = made()
+    texts = [[json.dumps(tool, ensure_ascii=False) for tool in tools]]
+    texts += [
+        [f"{json.dumps(id_)}: {json.dumps(one, ensure_ascii=False)}" for id_, one in about.items()]
+    ]
+    first, second = (",\n".join(lines) for lines in texts)
+    text = f"[{table.checksum(DETECTORS)}, [\n{first}\n],\n{{\n{second}\n}}]\n"
     DETECTORS.with_suffix(".json").write_text(text, encoding="utf-8")

@@ -9,7 +9,7 @@ from itertools import compress
 from typing import TYPE_CHECKING
 
 from diagnose.catalog.schema import Catalog
-from diagnose.parse.detectors import Claim, around, lists_cluster, tool_of
+from diagnose.parse.detectors import Claim, about, around, tool_of
 from diagnose.parse.times_in import time_in
 from diagnose.parse.who import Stamp
 from diagnose.timeline.draft import Draft
@@ -62,9 +62,16 @@ def of_the_job(timeline: Timeline) -> tuple[Timeline, list[str]]:
     own = {_short(one.host) for one in others if one.host and one.host not in timeline.pods}
     left: dict[int, str] = {}
     elsewhere: dict[str | None, list[str]] = defaultdict(list)
-    for claim in timeline.signalling(CONCLUDED):
+    claims = timeline.signalling(CONCLUDED)
+    for number, claim in enumerate(claims):
+        for id_ in about(claim.signature).get("takes_back", ()):
+            same = (one for one in claims[:number] if one.signature == id_)
+            left |= {one.index: "" for one in same if _of_whom(one) == _of_whom(claim)}
+        if claim.cause is None:
+            left[claim.index] = ""
+            continue
         tool, host = tool_of(claim.signature), claim.fields.get("host", "")
-        if host and own and lists_cluster(claim.signature) and _short(host) not in own:
+        if host and own and about(claim.signature).get("cluster") and _short(host) not in own:
             elsewhere[tool].append(host)
             left[claim.index] = ""
         elif claim.strength == "weak" and _of_document(claim) and timeline.kind("progress"):
@@ -81,6 +88,11 @@ def of_the_job(timeline: Timeline) -> tuple[Timeline, list[str]]:
 
 def _of_document(event: Event) -> bool:
     return isinstance(event, Draft) and event.document
+
+
+def _of_whom(claim: Event) -> tuple[str | None, ...]:
+    """The host and the process, or what else is known of whom a claim is about."""
+    return tuple(claim.fields.get(name) for name in ("host", "rank", "pid", "name"))
 
 
 def _whom(claim: Event) -> str:

@@ -201,18 +201,16 @@ def _line_of(text: str, fields: Mapping[str, str], record: Mapping[str, Any]) ->
 
 def around(id_: str | None) -> tuple[list[re.Pattern[str]], list[re.Pattern[str]]] | None:
     """The expressions of lines above and below that complete a line of this signature."""
-    found = rows().around.get(id_ or "")
-    if found is None:
-        return None
+    found = about(id_)
     above, below = ([*map(re.compile, found.get(key, ()))] for key in ("above", "below"))
-    return above, below
+    return (above, below) if above or below else None
+
+
+def about(id_: str | None) -> Mapping[str, Any]:
+    """What `detector_rows` has of a signature; nothing of one that is no detector's."""
+    return rows().about.get(id_ or "", {})
 
 
 def tool_of(id_: str | None) -> str | None:
     """Whose claim a signature is; None of those that no detector states."""
-    return rows().names.get(id_ or "")
-
-
-def lists_cluster(id_: str | None) -> bool:
-    """Whether whose claim a signature is lists nodes of a whole cluster."""
-    return tool_of(id_) in rows().clusters
+    return about(id_).get("tool")

@@ -15,7 +15,7 @@ from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.blamed import culprits_of
 from diagnose.infer.rules.signatures import who
 from diagnose.infer.tiers import Tier
-from diagnose.parse.detectors import tool_of
+from diagnose.parse.detectors import about, tool_of
 
 CONCLUDED = "concluded"
 _Blamed = tuple[set[int], set[str]]  # ranks and hosts
@@ -23,11 +23,11 @@ _Blamed = tuple[set[int], set[str]]  # ranks and hosts
 
 def with_claims(ranked: Sequence[Hypothesis], context: Context) -> list[Hypothesis]:
     """The hypotheses, the first one weighed by what detectors conclude of it."""
-    blamed = _blamed(context)
-    if not blamed or not ranked:
-        return [*ranked]
     first, *others = ranked
-    agreed = _agree(first)
+    stated = {one.signature for one in context.timeline.signalling(CONCLUDED)}
+    if any(about(id_).get("hang") for id_ in stated):
+        first = replace(first, hung=True)
+    blamed, agreed = _blamed(context), _agree(first)
     if differing := _differing(blamed):
         summary = f"{first.summary} Detectors disagree: {'; '.join(differing)}."
         tier = first.tier if agreed else min(first.tier, Tier.CIRCUMSTANTIAL)
