@@ -24,8 +24,7 @@ _Blamed = tuple[set[int], set[str]]  # ranks and hosts
 def with_claims(ranked: Sequence[Hypothesis], context: Context) -> list[Hypothesis]:
     """The hypotheses, the first one weighed by what detectors conclude of it."""
     first, *others = ranked
-    stated = {one.signature for one in context.timeline.signalling(CONCLUDED)}
-    if any(about(id_).get("hang") for id_ in stated):
+    if any(about(one.signature).get("hang") for one in (first, *first.merged)):
         first = replace(first, hung=True)
     blamed, agreed = _blamed(context), _agree(first)
     if differing := _differing(blamed):
