@@ -37,10 +37,16 @@ def with_claims(ranked: Sequence[Hypothesis], context: Context) -> list[Hypothes
 
 
 def _agree(winner: Hypothesis) -> bool:
-    """Whether a detector and the logs each name the class, and nobody else than the other does."""
-    all_ = [winner, *winner.merged]
-    claims = [one for one in all_ if tool_of(one.signature)]
-    own = [one for one in all_ if not tool_of(one.signature) and one.tier >= Tier.LIKELY]
+    """Whether a detector and the logs each name the class, and nobody else than the other does.
+
+    What RAS and nodes report of themselves is no other witness than their detectors are.
+    """
+    claims, own = [], []
+    for one in (winner, *winner.merged):
+        if tool_of(one.signature):
+            claims.append(one)
+        elif one.tier >= Tier.LIKELY and one.basis != "node":
+            own.append(one)
     return any(_same(claim, one) for claim in claims for one in own)
 
 
