@@ -10,6 +10,7 @@ import pytest
 import diagnose
 from diagnose.formats import detector_rows
 from diagnose.formats.detector_rows import id_of, made, rows, written
+from diagnose.parse.detectors import read_report
 
 TOOLS = written()
 SAMPLES = [
@@ -74,3 +75,47 @@ def test_the_table_is_that_of_the_files() -> None:
     """Else `python -m diagnose.formats.detector_rows` was not run."""
     assert rows() == made()
     assert detector_rows.DETECTORS.with_suffix(".json").is_file()
+
+
+EVENT = (
+    '{"checkName": "GpuMemWatch", "isHealthy": false, "isFatal": true, "nodeName": "node-7", '
+    '"message": "memory failure"}'
+)
+
+
+def test_what_is_captured() -> None:
+    (claim,) = read_report(f"[\n{EVENT}]".encode(), "events.json").claims
+    assert claim.signature == "detector.nvsentinel.gpu"
+    assert claim.fields == {"host": "node-7", "name": "GpuMemWatch", "message": "memory failure"}
+    assert (claim.source, claim.line, claim.text) == ("events.json", 2, EVENT)
+
+
+def test_the_same_twice_is_one_claim() -> None:
+    assert len(read_report(f"{EVENT}\n{EVENT}\n".encode(), "events.json").claims) == 1
+
+
+def test_a_document_without_a_host_is_of_its_own() -> None:
+    data = b'[{"component": "accelerator-nvidia-ecc", "states": [{"health": "Unhealthy"}]}]'
+    (claim,) = read_report(data, "gpud.json", "node-7").claims
+    assert claim.fields == {"host": "node-7"}
+    assert read_report(data, "gpud.json").claims[0].fields == {}
+
+
+def test_what_is_cut_off_is_read_so_far() -> None:
+    report = read_report(f"{EVENT}\n{EVENT[:60]}".encode(), "events.json")
+    assert len(report.claims) == 1
+    with pytest.raises(ValueError, match="not valid JSON"):
+        read_report(f"[{EVENT}, ".encode(), "events.json")
+
+
+@pytest.mark.parametrize("inner", ["[" * 100_000, '{"a":' * 100_000, "[" * 60 + "]" * 60])
+def test_deep_documents_end_in_time(inner: str) -> None:
+    data = f'{{"checkName": 1, "nodeName": 2, "isHealthy": {inner or 0}'.encode()
+    with pytest.raises(ValueError, match="not valid JSON"):
+        read_report(data, "deep.json")
+
+
+def test_claims_of_a_document_are_bounded() -> None:
+    events = (EVENT.replace("node-7", f"node-{number}") for number in range(5_000))
+    report = read_report("\n".join(events).encode(), "many.json")
+    assert len(report.claims) == 2_000
