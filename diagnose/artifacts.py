@@ -16,6 +16,7 @@ from diagnose.ingest.source import Source
 if TYPE_CHECKING:
     from diagnose.catalog.schema import Held
     from diagnose.parse.comm_rank import CommRank
+    from diagnose.parse.detectors import Claim
     from diagnose.parse.flight_recorder import Dump
     from diagnose.parse.probes import Look, Sign
     from diagnose.parse.ras import RasReport
@@ -41,8 +42,9 @@ class Artifacts:
     `dumps` are Flight Recorder dumps, `ras` and `inspector` what these tell of single ranks,
     `stacks` where threads stood, `looks` what processes did when a bundle was collected and
     `silent_mounts` which of their file systems gave no answer then, `signs` what nodes said of
-    their devices and limits. `reports` are RAS reports by file, until `collect` has weighed them
-    together. `passing`: a difference between ranks may have been in passing, seen
+    their devices and limits, `claims` whom other detectors blame; `concluded`: there is a report of
+    one, be it that nothing is wrong. `reports` are RAS reports by file, until `collect` has weighed
+    them together. `passing`: a difference between ranks may have been in passing, seen
     in one look at counters of a job that may have moved; `halted`: no counter moved between two
     looks; `glances`: when somebody looked who could not see whether any moved (seconds, None: no
     line says when).
@@ -57,6 +59,8 @@ class Artifacts:
     looks: list[Look] = field(default_factory=list)
     silent_mounts: list[str] = field(default_factory=list)
     signs: list[Sign] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
+    concluded: bool = False
     passing: bool = False
     halted: bool = False
     glances: list[float | None] = field(default_factory=list)
@@ -66,7 +70,9 @@ class Artifacts:
     @property
     def useful(self) -> bool:
         """Whether a verdict can be made of these alone."""
-        return bool(self.dumps or self.stacks or self.ras or self.inspector or self.looks)
+        return bool(
+            self.dumps or self.stacks or self.ras or self.inspector or self.looks or self.concluded
+        )
 
     def held(self) -> list[Held]:
         """The evidence that nobody needs to take once more."""
@@ -87,6 +93,8 @@ class Artifacts:
         self.looks += other.looks
         self.silent_mounts += other.silent_mounts
         self.signs += other.signs
+        self.claims += other.claims
+        self.concluded |= other.concluded
         self.passing |= other.passing
         self.halted |= other.halted
         self.glances += other.glances

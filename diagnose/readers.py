@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 from diagnose import plugins
 from diagnose.artifacts import Artifacts
+from diagnose.ingest.sniff import HEAD
 from diagnose.ingest.source import Source
+from diagnose.parse.detectors import kind_of, read_report
 from diagnose.parse.flight_recorder import read_dump
 from diagnose.parse.inspector import read_inspector
 from diagnose.parse.probes import read_probe
@@ -23,6 +25,7 @@ from diagnose.parse.ras import (
     signs_of_errors,
     signs_of_lateness,
 )
+from diagnose.parse.recorders import read_recorder
 from diagnose.parse.stacks import read_stacks
 
 Read = Callable[[Source], Artifacts]
@@ -35,7 +38,10 @@ def _flight_recorder(source: Source) -> Artifacts:
 
 
 def _ras(source: Source) -> Artifacts:
-    return Artifacts(reports=[(source.name, read_ras(source.content(), source.name))])
+    found = Artifacts(reports=[(source.name, read_ras(source.content(), source.name))])
+    if kind_of(source.content()[:HEAD]):  # events of monitor mode, in JSON
+        found.add(_detector(source))
+    return found
 
 
 def weighed(reports: Iterable[tuple[str, RasReport]]) -> Artifacts:
@@ -70,12 +76,24 @@ def _probe(source: Source) -> Artifacts:
     )
 
 
+def _detector(source: Source) -> Artifacts:
+    report = read_report(source.content(), source.name, source.host)
+    calm = [f"{source.name}: {report.tool} reports nothing wrong"] if report.calm else []
+    return Artifacts(claims=report.claims, concluded=True, notes=calm)
+
+
+def _recorder(source: Source) -> Artifacts:
+    return Artifacts(inspector=read_recorder(source.content(), source.name), passing=True)
+
+
 READERS: Mapping[str, Read] = {
     "fr_dump": _flight_recorder,
     "ras": _ras,
     "inspector": _inspector,
     "stacks": _stacks,
     "probe": _probe,
+    "detector": _detector,
+    "recorder": _recorder,
 }
 
 

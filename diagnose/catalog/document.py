@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -209,6 +209,19 @@ def catalog_of(found: Iterable[FileEntry], revision: str) -> Catalog:
         vocabularies=list(entries[WORDS].values()),
         settings=entries["settings"],
     )
+
+
+def with_entries(catalog: Catalog, items: Iterable[dict[str, Any]]) -> Catalog:
+    """A catalog with further signatures, each as YAML has it; what to do may be of their class."""
+    found = [*catalog.signatures]
+    for item in items:
+        _typed("signatures", item)
+        one: Signature = _adapter("signatures").validate_python(item)
+        of_class = catalog.classes.get(one.cause)
+        if of_class and not one.remedies:
+            one = replace(one, remedies=of_class.remedies, restart=of_class.restart)
+        found.append(one)
+    return replace(catalog, signatures=found, by_id={entry.id: entry for entry in found})
 
 
 def _read_file(path: Path, data: bytes) -> Iterator[FileEntry]:

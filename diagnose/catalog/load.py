@@ -21,6 +21,8 @@ from diagnose.catalog import kept, stored
 from diagnose.catalog.schema import Catalog
 from diagnose.errors import CatalogError
 
+# Rows of other detectors, of which each is an entry too.
+DETECTORS = Path(__file__).parents[1] / "formats" / "detectors"
 _MAX_FILE = 1 << 20  # the largest shipped one has 80 KB
 _MAX_FILES = 1000
 _MAX_BYTES = 16 << 20  # of all files
@@ -52,7 +54,7 @@ _loading = RLock()  # of threads that ask at once, one reads; a plug-in may ask 
 @lru_cache(maxsize=2)
 def _base(directory: Path, examples: bool) -> Catalog:
     """The shipped catalog with the packs of plug-ins."""
-    revision = _compiled_with(directory) or _revision(catalog_files([directory]))
+    revision = _compiled_with(directory) or _revision(catalog_files([directory, DETECTORS]))
     catalog = _kept(revision, examples, lambda: read_shipped(directory, revision))
     packs, notes = _packs()
     for name, own in packs.items():
@@ -73,10 +75,15 @@ def _compiled_with(directory: Path) -> str | None:
 
 def read_shipped(directory: Path, revision: str = "") -> Catalog:
     """The shipped catalog from its YAML, with its examples."""
-    from diagnose.catalog.document import read_catalog  # noqa: PLC0415  not for what is compiled
+    from diagnose.catalog.document import (  # noqa: PLC0415  not for what is compiled
+        read_catalog,
+        with_entries,
+    )
+    from diagnose.formats.detector_rows import entries  # noqa: PLC0415
 
-    shipped = list(catalog_files([directory]))
-    return read_catalog(shipped, revision or _revision(shipped))
+    shipped, detectors = ([*catalog_files([one])] for one in (directory, DETECTORS))
+    found = read_catalog(shipped, revision or _revision([*shipped, *detectors]))
+    return with_entries(found, entries())
 
 
 def _kept(revision: str, examples: bool, read: Callable[[], Catalog]) -> Catalog:
@@ -190,6 +197,7 @@ COMPILERS = {
         "alternatives", "document", "expressions", "kept", "load", "matches", "runs", "schema",
         "stored", "vocabulary",
     ),
+    "formats": ("detector_rows",),
     "match": ("build", "digits", "literals", "rows", "shapes"),
 }  # fmt: skip
 

@@ -71,6 +71,7 @@ Signal = Literal[
     "silent",  # printed at intervals whatever the job does; no progress for elapsed_s
     "duration",  # says how long the job ran in all
     "stuck",  # the user's own words that the job stands still
+    "concluded",  # another detector states the cause, and whom it blames
     "frame",  # a stack frame which shows where a rank stood (with `phase`)
 ]
 

@@ -160,8 +160,7 @@ def kept(folder: Path = PREFIXES) -> Table | None:
         stated, *found = json.loads(folder.with_suffix(".json").read_bytes())
     except (OSError, ValueError):
         return None
-    current = not _IN_A_CHECKOUT or stated == checksum(folder)
-    return Table(*found) if current else None
+    return Table(*found) if is_current(stated, folder) else None
 
 
 def _tags(given: Iterable[Mapping[str, Any]]) -> str:
@@ -195,6 +194,11 @@ def _made(folder: Path) -> Table:
 def files(folder: Path) -> list[Path]:
     """The files of a folder of rows, in order."""
     return sorted(folder.glob("*.yaml"))
+
+
+def is_current(stated: int | None, folder: Path) -> bool:
+    """Whether a table with this checksum is that of the files; in an installed package it is."""
+    return stated is not None and (not _IN_A_CHECKOUT or stated == checksum(folder))
 
 
 def checksum(folder: Path) -> int:

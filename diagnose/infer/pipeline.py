@@ -43,7 +43,7 @@ from diagnose.infer.outcome import (
     quiet,
     verdict_of,
 )
-from diagnose.infer.rules import INFERRED, KNOWN, STATED, proposals
+from diagnose.infer.rules import INFERRED, KNOWN, STATED, proposals, with_claims
 from diagnose.infer.rules.base import Context, Hypothesis, Tier
 from diagnose.infer.rules.learned import leads_of, with_import, with_kind
 from diagnose.infer.why.decision import (
@@ -76,6 +76,7 @@ def diagnose(job: Job) -> Diagnosis:
 
 
 def _diagnose(job: Job) -> Diagnosis:
+    job.complete_claims()
     attempt = last_attempt(job.events, job.catalog.classes)
     timeline = attempt.timeline
     facts = gather(job.events, job.catalog.by_id)
@@ -182,7 +183,7 @@ def _weighed(context: Context, job: Job) -> tuple[Context, _Weighed]:
     ranked = ranking.rank(ranking.merge(likely or leads))
     ranked = ranked or [inconclusive(context.failing, context.catalog)]
     ranked = with_import(ranked, context, lambda one: narrative.exception(one, context, job))
-    ranked = with_kind(ranked, context)
+    ranked = with_claims(with_kind(ranked, context), context)
     kept = {id(one) for one in likely or leads}
     weak = [Dropped(one, "below_threshold") for one in hypotheses if id(one) not in kept]
     proposed = {id(one): one for one in (*stated, *inferred, *known, *leads)}

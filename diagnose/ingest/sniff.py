@@ -73,6 +73,7 @@ _STACK_WORDS = (
     b"Thread ", b"PID ", b"=== Rank ", b'"owns_gil"', b"#0  ", b"state:D ", b"[<0>] ",
     b"(most recent call first",
 )  # fmt: skip
+_CLOG = b"V|"  # torchcomms' clog, which is no JSON
 _INSPECTOR_WORD = b'"inspector_output_format_version"'
 _WORDS = (*_RAS_WORDS, *_STACK_WORDS, _INSPECTOR_WORD)
 # A JSON document, which a log that begins with `[rank0]:` is not.
@@ -199,6 +200,11 @@ def _special(head: bytes, name: str) -> str:
 
         if is_inspector(head):
             return "inspector"
+    if _JSON.match(head) or head.startswith(_CLOG):
+        from diagnose.parse.detectors import kind_of, recorder_of  # noqa: PLC0415
+
+        if kind_of(head):
+            return "recorder" if recorder_of(head) else "detector"
     if not words.isdisjoint(_STACK_WORDS) and _STACKS.search(head):
         from diagnose.parse.stacks import is_stacks  # noqa: PLC0415
 

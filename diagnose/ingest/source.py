@@ -14,7 +14,9 @@ __all__ = ["DOCUMENT_KINDS", "TEXT_KINDS", "Chunk", "Source", "is_document"]
 
 # Kinds whose lines go through the catalog, and kinds that a reader of their own takes as a whole.
 TEXT_KINDS = frozenset({"text", "error_json", "ras", "stacks", "inspector"})
-DOCUMENT_KINDS = frozenset({"fr_dump", "ras", "stacks", "inspector", "probe"})
+DOCUMENT_KINDS = frozenset(
+    {"fr_dump", "ras", "stacks", "inspector", "probe", "detector", "recorder"}
+)
 
 
 def is_document(kind: str) -> bool:
@@ -29,7 +31,8 @@ class Source:
     `name` is what reports print: the path relative to the job's folder, or `<stdin>`. `kind` says
     which reader it needs: `text` (logs of any kind, also JSON lines and CRI), `error_json`
     (torch elastic error file), `fr_dump` (Flight Recorder), `ras` (ncclras), `inspector` (NCCL
-    Inspector), `stacks` (stack dumps), `probe` (of a bundle of ours), or why there is nothing to
+    Inspector), `stacks` (stack dumps), `detector` (what another one concluded), `recorder` (calls
+    that others recorded), `probe` (of a bundle of ours), or why there is nothing to
     read: `empty`, `binary`, `unreadable` (an error) or `skipped` (on purpose). `size` is in bytes
     as stored, so of the compressed file. `rank`, `local_rank`, `task`, `node`, `host`, `attempt`
     and `pid` are what the file's name or folder says, if anything; `pod`: the host is a pod's name.

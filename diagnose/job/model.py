@@ -79,9 +79,22 @@ class Job:
             from diagnose.infer.stacks.groups import place_rows  # noqa: PLC0415
 
             rows += place_rows(self.places)
+        if self.documents.claims:
+            from diagnose.job.claims import claim_rows  # noqa: PLC0415  few jobs have any
+
+            rows += claim_rows(self.documents.claims, self.catalog)
         shifts = self.clocks.certain() if self.clocks else {}
         logs = [source.name for source in self.sources if source.kind in ("text", "empty")]
         return build(self._spent(), self.catalog, rows, shifts, logs)
+
+    def complete_claims(self) -> None:
+        """Find whom other detectors name, and leave out who is no part of the job."""
+        if self.events.signalling("concluded"):
+            from diagnose.job.claims import complete, of_the_job  # noqa: PLC0415  few jobs have any
+
+            complete(self)
+            self.events, notes = of_the_job(self.events)
+            self.notes += [note for note in notes if note not in self.notes]
 
     def lines_around(
         self, places: Iterable[tuple[str, int]], above: int, below: int

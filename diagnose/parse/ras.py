@@ -444,14 +444,14 @@ _ERROR = re.compile(
 
 
 def signs_of_death(report: RasReport, source: str) -> Iterator[Sign]:
-    """One for each rank of the whole job that is dead."""
-    largest = _largest(report)
-    for one in report.ranks:
-        if one.dead and one.size == largest:
-            yield Sign(
-                source, one.host, "dead", f"rank {one.comm_rank}",
-                "its process is considered dead", rank=one.comm_rank, line=one.line,
-            )  # fmt: skip
+    """One for each rank of the whole job that is dead, else for each process of no known rank."""
+    largest, text = _largest(report), "its process is considered dead"
+    dead = [one for one in report.ranks if one.dead]
+    ranks = [one for one in dead if one.size == largest]
+    for one in ranks or dead:
+        rank = one.comm_rank if ranks else None
+        what = f"process {one.pid}" if rank is None else f"rank {rank}"
+        yield Sign(source, one.host, "dead", what, text, rank=rank, line=one.line)
 
 
 def signs_of_lateness(report: RasReport, source: str) -> Iterator[Sign]:

@@ -64,6 +64,15 @@ INFERRED: dict[str, Rule] = {
 KNOWN: dict[str, Rule] = {"known_issues": known_issues.propose}
 
 
+def with_claims(ranked: list[Hypothesis], context: Context) -> list[Hypothesis]:
+    """The hypotheses, the first one weighed by what other detectors conclude, if any does."""
+    if not context.timeline.signalling("concluded"):
+        return ranked
+    from diagnose.infer.rules import detectors  # noqa: PLC0415  few jobs have any
+
+    return detectors.with_claims(ranked, context)
+
+
 def proposals(rules: Mapping[str, Rule], context: Context) -> Iterator[Hypothesis]:
     """What these rules propose, with the name of the rule and what the cause class explains."""
     for name, propose in rules.items():

@@ -299,7 +299,7 @@ def culprits_of(
     elif signature.culprit == "captured":
         links = _links(group)
         ranks = _at_fault(links) if links else _captured(group, "rank", "other_rank")
-        hosts = {event.fields["host"] for event in group if "host" in event.fields}
+        hosts = {one for event in group for one in event.fields.get("host", "").split(", ") if one}
     if not ranks and signature.culprit != "none":
         ranks = _by_bus(group, timeline) or _by_pid(group, timeline)
     if not ranks and signature.culprit == "self" and author == "struck":
@@ -333,7 +333,8 @@ def _by_device(group: Sequence[Event], timeline: Timeline) -> set[int]:
 
 def _captured(group: Sequence[Event], *names: str) -> set[int]:
     """Ranks under these names; what stands for "none of them" (HCCL's 4294967295) is no rank."""
-    numbers = (rank_of(event.fields.get(name)) for event in group for name in names)
+    texts = [event.fields[name] for event in group for name in names if name in event.fields]
+    numbers = (rank_of(one) for text in texts for one in text.split(", "))
     return {rank for rank in numbers if rank is not None}
 
 

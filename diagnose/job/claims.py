@@ -1,0 +1,135 @@
+"""What other detectors state, as events of the job."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import compress
+from typing import TYPE_CHECKING
+
+from diagnose.catalog.schema import Catalog
+from diagnose.parse.detectors import Claim, about, around, tool_of
+from diagnose.parse.stamps import Stamp, time_in
+from diagnose.timeline.draft import Draft
+from diagnose.timeline.event import Event, Timeline
+from diagnose.timeline.meaning import meaning_of
+
+if TYPE_CHECKING:
+    from diagnose.job.model import Job
+
+CONCLUDED = "concluded"
+_ABOVE, _BELOW = 60, 15  # lines that may complete a claim
+_SHOWN = 3  # hosts in a note
+
+
+def claim_rows(claims: Iterable[Claim], catalog: Catalog) -> list[Draft]:
+    """One event per claim of a document; without those of rows that the catalog lacks."""
+    return [
+        Draft(
+            claim.source, claim.line, 0, claim.text,
+            meaning_of(catalog.by_id[claim.signature], claim.fields),
+            fields=claim.fields, stamp=_stamp(claim.fields.get("time")), document=True,
+        )
+        for claim in claims
+        if claim.signature in catalog.by_id
+    ]  # fmt: skip
+
+
+def _stamp(text: str | None) -> Stamp | None:
+    time = time_in(text) if text else None
+    return None if time is None else Stamp(time)
+
+
+def complete(job: Job) -> None:
+    """Give claims in logs what the lines around them name."""
+    events = [one for one in job.events.signalling(CONCLUDED) if around(one.signature)]
+    if not events:
+        return
+    lines = job.lines_around([event.place for event in events], _ABOVE, _BELOW)
+    for event in events:
+        event.fields = {**_named(event, lines.get(event.place, {})), **event.fields}
+
+
+def of_the_job(timeline: Timeline) -> tuple[Timeline, list[str]]:
+    """The timeline without claims that say nothing of a failure of this job, and notes of these.
+
+    Some tools list the nodes of a whole cluster: where the logs name hosts, only these count. Hints
+    of documents, such as a slow rank, are no failure of a job that is seen at work.
+    """
+    others = compress(timeline, (one != CONCLUDED for one in timeline.column("signal")))
+    own = {_short(one.host) for one in others if one.host and one.host not in timeline.pods}
+    left: dict[int, str] = {}
+    elsewhere: dict[str | None, list[str]] = defaultdict(list)
+    claims = timeline.signalling(CONCLUDED)
+    for number, claim in enumerate(claims):
+        for id_ in about(claim.signature).get("takes_back", ()):
+            same = (one for one in claims[:number] if one.signature == id_)
+            left |= {one.index: "" for one in same if _of_whom(one) == _of_whom(claim)}
+        if claim.cause is None:
+            left[claim.index] = ""
+            continue
+        tool, host = tool_of(claim.signature), claim.fields.get("host", "")
+        if host and own and about(claim.signature).get("cluster") and _short(host) not in own:
+            elsewhere[tool].append(host)
+            left[claim.index] = ""
+        elif claim.strength == "weak" and _of_document(claim) and timeline.kind("progress"):
+            left[claim.index] = f"{tool} of {_whom(claim)}: {_what(claim)}"
+    if not left:
+        return timeline, []
+    notes = [
+        f"{tool} reports faults of hosts that these logs do not name: {_first(hosts)}"
+        for tool, hosts in elsewhere.items()
+    ]
+    notes += filter(None, dict.fromkeys(left.values()))
+    return timeline.only(lambda event: event.index not in left), notes
+
+
+def _of_document(event: Event) -> bool:
+    return isinstance(event, Draft) and event.document
+
+
+def _of_whom(claim: Event) -> tuple[str | None, ...]:
+    """The host and the process, or what else is known of whom a claim is about."""
+    return tuple(claim.fields.get(name) for name in ("host", "rank", "pid", "name"))
+
+
+def _whom(claim: Event) -> str:
+    rank, host = claim.fields.get("rank"), claim.fields.get("host")
+    return f"rank {rank}" if rank else host or "a host"
+
+
+def _what(claim: Event) -> str:
+    return claim.fields.get("message") or claim.fields.get("reason") or claim.text
+
+
+def _first(hosts: Sequence[str]) -> str:
+    names = [*dict.fromkeys(hosts)]
+    more = f" (and {len(names) - _SHOWN} more)" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def _short(host: str) -> str:
+    return host.lower().partition(".")[0]
+
+
+def _named(event: Event, lines: Mapping[int, str]) -> dict[str, str]:
+    """What the nearest lines capture of which the expressions of a row complete a claim."""
+    above, below = around(event.signature) or ([], [])
+    numbers = sorted(lines)
+    before = [lines[number] for number in reversed(numbers) if number < event.line]
+    after = [lines[number] for number in numbers if number > event.line]
+    found: dict[str, str] = {}
+    for expressions, near in ((above, before), (below, after)):
+        for expression in expressions:
+            found |= next(_captures(expression, near), {})
+    return found
+
+
+def _captures(expression: re.Pattern[str], lines: Iterable[str]) -> Iterator[dict[str, str]]:
+    matches = (expression.search(line) for line in lines)
+    yield from (
+        {name: part for name, part in match.groupdict().items() if part}
+        for match in matches
+        if match is not None
+    )

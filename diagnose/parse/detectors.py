@@ -1,0 +1,216 @@
+"""Reads what other detectors state: records of their JSON documents, as rows say.
+
+A document is one or several JSON values, one after the other. Every object in it is a record; a row
+takes the one that has its first key, if all its expressions match. What a key names, the record or
+the nearest object around it has: `status.conditions` are two keys, `@path` is where the object is,
+and of a list in between each item counts. Groups of the expressions are captures of the catalog.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from diagnose.formats.detector_rows import rows
+
+MAX_BYTES = 64 << 20
+_MAX_DEPTH = 64
+_MAX_RECORDS = 500_000  # objects of one document that are looked at
+_MAX_CLAIMS = 2_000
+_MAX_TEXT = 500  # characters of a record that is shown
+_MAX_VALUE = 2_000
+_MAX_SEARCHED = 1 << 20  # characters of a document of which the lines of records are looked for
+_BLANKS = re.compile(r"[\s,\x1e]*")
+_OPTIONAL = "?"  # behind a key that may lack
+_LISTS = ("host", "rank")  # captures of which each part is one
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a detector states of a host, a rank or a device.
+
+    `signature` is the id of the row, `text` the record, which begins in `line`, `fields` what was
+    captured of it.
+    """
+
+    source: str
+    line: int
+    signature: str
+    text: str
+    fields: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a document of the detector `tool` states; `calm`: that it found nothing wrong."""
+
+    tool: str
+    claims: list[Claim] = field(default_factory=list)
+    calm: bool = False
+
+
+def kind_of(head: bytes) -> str:
+    """The name of the detector of which this is the beginning of a document; "" of none."""
+    return next((tool["name"] for tool in rows().tools if _begins(tool, head)), "")
+
+
+def recorder_of(head: bytes) -> str:
+    """What reads documents of this beginning that record calls and conclude nothing; mostly ""."""
+    return next((tool["recorder"] for tool in rows().tools if _begins(tool, head)), "")
+
+
+def _begins(tool: Mapping[str, Any], head: bytes) -> bool:
+    return all(word.encode() in head for word in tool["recognised"])
+
+
+def read_report(data: bytes, name: str, host: str | None = None) -> Report:
+    """Read a document; `host` is whose it is where it names nobody.
+
+    Raises ValueError where it is none, or cannot be read.
+    """
+    kind = kind_of(data[: 64 << 10])
+    tool = next((one for one in rows().tools if one["name"] == kind), None)
+    if tool is None:
+        raise ValueError(f"{name}: no report of a known detector")
+    text = data[:MAX_BYTES].decode(errors="replace")
+    claims: dict[tuple[str, str], Claim] = {}
+    for number, chain in enumerate(_objects([*values(text, name)])):
+        if number >= _MAX_RECORDS or len(claims) >= _MAX_CLAIMS:
+            break
+        for id_, record in tool["records"]:
+            fields = _captured(_compiled(id_), chain) if next(iter(record)) in chain[-1] else None
+            if fields is None:
+                continue
+            if host and not {"host", "rank"} & fields.keys():
+                fields["host"] = host
+            for one in _each(fields):
+                shown = json.dumps(_scalars(chain[-1]), ensure_ascii=False)[:_MAX_TEXT]
+                claim = Claim(name, _line_of(text, one, chain[-1]), id_, shown, one)
+                claims.setdefault((id_, repr(sorted(one.items()))), claim)
+            break
+    return Report(tool["tool"], [*claims.values()], calm=not claims and bool(tool["records"]))
+
+
+def values(text: str, name: str) -> Iterator[Any]:
+    """The JSON values of a text, until one is cut off. Raises ValueError where the first one is."""
+    decoder, at, first = json.JSONDecoder(), 0, True
+    while (at := _BLANKS.match(text, at).end()) < len(text):  # type: ignore[union-attr]
+        try:
+            value, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError) as error:
+            if first:
+                raise ValueError(f"{name}: not valid JSON") from error
+            return
+        first = False
+        yield value
+
+
+Chain = list[dict[str, Any]]  # an object behind those around it; each knows its "@path"
+
+
+def _objects(found: Sequence[Any]) -> Iterator[Chain]:
+    """Every object with those around it, outermost first."""
+    stack: list[tuple[Any, Chain, str]] = [(value, [], "") for value in reversed(found)]
+    while stack:
+        value, around, path = stack.pop()
+        if len(around) >= _MAX_DEPTH:
+            continue
+        if isinstance(value, dict):
+            around = [*around, {**value, "@path": path}]
+            yield around
+            parts = [(one, around, f"{path}/{key}") for key, one in value.items()]
+        elif isinstance(value, list):
+            parts = [(one, around, path) for one in value]
+        else:
+            continue
+        stack += reversed([part for part in parts if isinstance(part[0], dict | list)])
+
+
+@cache
+def _compiled(id_: str) -> list[tuple[list[str], bool, re.Pattern[str]]]:
+    records = (record for tool in rows().tools for one, record in tool["records"] if one == id_)
+    return [
+        (key.removesuffix(_OPTIONAL).split("."), key.endswith(_OPTIONAL), re.compile(value))
+        for key, value in next(records).items()
+    ]
+
+
+def _captured(
+    record: list[tuple[list[str], bool, re.Pattern[str]]], chain: Chain
+) -> dict[str, str] | None:
+    """What the expressions of a row capture; None where one of them does not match."""
+    fields: dict[str, str] = {}
+    for key, optional, expression in record:
+        text = _value(chain, key)
+        match = expression.fullmatch(text) if text is not None else None
+        if match is not None:
+            fields |= {name: part for name, part in match.groupdict().items() if part}
+        elif not optional:
+            return None
+    return fields
+
+
+def _value(chain: Chain, key: list[str]) -> str | None:
+    """What a key names in the innermost object that has it, as a text."""
+    for around in reversed(chain):
+        found: list[Any] = [around]
+        for part in key:
+            inner = [one[part] for one in found if isinstance(one, dict) and part in one]
+            found = [one for own in inner for one in (own if isinstance(own, list) else [own])]
+        if texts := [_text(one) for one in found if not isinstance(one, dict | list)]:
+            return ", ".join(texts)[:_MAX_VALUE]
+    return None
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: ""}[value]
+    return " ".join(str(value).split())
+
+
+def _each(fields: dict[str, str]) -> Iterator[dict[str, str]]:
+    """The captures for each host or rank of a list, which are claims of their own."""
+    listed = next((name for name in _LISTS if "," in fields.get(name, "")), None)
+    if listed is None:
+        yield fields
+        return
+    for part in fields[listed].split(","):
+        yield {**fields, listed: part.strip()}
+
+
+def _scalars(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: value
+        for key, value in record.items()
+        if key != "@path" and not isinstance(value, dict | list)
+    }
+
+
+def _line_of(text: str, fields: Mapping[str, str], record: Mapping[str, Any]) -> int:
+    """The line in which a record is, by the longest of its texts; 1 where that is not found."""
+    texts = [one for key, one in record.items() if isinstance(one, str) and key != "@path"]
+    longest = max([*texts, fields.get("host", "")], key=len)
+    searched = longest and len(text) <= _MAX_SEARCHED
+    at = text.find(json.dumps(longest, ensure_ascii=False)[1:-1]) if searched else -1
+    return text.count("\n", 0, max(at, 0)) + 1
+
+
+def around(id_: str | None) -> tuple[list[re.Pattern[str]], list[re.Pattern[str]]] | None:
+    """The expressions of lines above and below that complete a line of this signature."""
+    found = about(id_)
+    above, below = ([*map(re.compile, found.get(key, ()))] for key in ("above", "below"))
+    return (above, below) if above or below else None
+
+
+def about(id_: str | None) -> Mapping[str, Any]:
+    """What `detector_rows` has of a signature; nothing of one that is no detector's."""
+    return rows().about.get(id_ or "", {})
+
+
+def tool_of(id_: str | None) -> str | None:
+    """Whose claim a signature is; None of those that no detector states."""
+    return about(id_).get("tool")

@@ -1,0 +1,121 @@
+"""The samples of other detectors' rows: whom they blame, and that healthy reports blame nobody."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import diagnose
+from diagnose.formats import detector_rows
+from diagnose.formats.detector_rows import id_of, made, rows, written
+from diagnose.parse.detectors import read_report
+
+TOOLS = written()
+SAMPLES = [
+    pytest.param(name, sample, id=f"{name}-{sample.get('row', 'calls')}-{number}")
+    for name, tool in TOOLS.items()
+    for number, sample in enumerate(tool["samples"])
+]
+REFUSED = [
+    pytest.param(one, id=f"{name}-{number}")
+    for name, tool in TOOLS.items()
+    for number, one in enumerate(tool["refused"])
+]
+
+
+def _written(folder: Path, sample: dict[str, Any]) -> Path:
+    files = sample.get("files") or {sample.get("file", "job.log"): sample["text"]}
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(("name", "sample"), SAMPLES)
+def test_the_stated_culprit_is_named(name: str, sample: dict[str, Any], tmp_path: Path) -> None:
+    result = diagnose.diagnose(diagnose.load(_written(tmp_path, sample)))
+    if hosts := sample.get("hosts"):
+        assert result.culprits.hosts == hosts
+    assert result.culprits.ranks == sample.get("ranks", [])
+    assert result.verdict in ("hung", "failed")
+    if "row" in sample:
+        (row,) = [one for one in TOOLS[name]["rows"] if one["name"] == sample["row"]]
+        assert result.root_cause.cause == row["class"]
+        assert result.root_cause.signature == id_of(name, row)
+        if row.get("hang") and row["class"] != "data.loader":  # which ends a job as well
+            assert result.verdict == "hung"
+        weak = row.get("strength") == "weak"
+        assert result.root_cause.confidence == ("low" if weak else "medium")
+
+
+@pytest.mark.parametrize("one", REFUSED)
+def test_what_blames_nobody(one: str | dict[str, str], tmp_path: Path) -> None:
+    sample = {"text": one} if isinstance(one, str) else one
+    result = diagnose.diagnose(diagnose.load(_written(tmp_path, sample)))
+    assert not (result.root_cause.signature or "").startswith("detector.")
+    if isinstance(one, str):
+        return  # other entries may know the line
+    assert result.verdict not in ("hung", "failed")
+    assert result.culprits.ranks == result.culprits.hosts == []
+
+
+def test_every_row_has_a_sample() -> None:
+    shown = {(name, sample.get("row")) for name, sample in (one.values[:2] for one in SAMPLES)}
+    blaming = (
+        (name, row) for name, tool in TOOLS.items() for row in tool["rows"] if "class" in row
+    )
+    needed = {(name, row["name"]) for name, row in blaming}
+    assert needed <= shown
+
+
+def test_the_table_is_that_of_the_files() -> None:
+    """Else `python -m diagnose.formats.detector_rows` was not run."""
+    assert rows() == made()
+    assert detector_rows.DETECTORS.with_suffix(".json").is_file()
+
+
+EVENT = (
+    '{"checkName": "GpuMemWatch", "isHealthy": false, "isFatal": true, "nodeName": "node-7", '
+    '"message": "memory failure"}'
+)
+
+
+def test_what_is_captured() -> None:
+    (claim,) = read_report(f"[\n{EVENT}]".encode(), "events.json").claims
+    assert claim.signature == "detector.nvsentinel.gpu"
+    assert claim.fields == {"host": "node-7", "name": "GpuMemWatch", "message": "memory failure"}
+    assert (claim.source, claim.line, claim.text) == ("events.json", 2, EVENT)
+
+
+def test_the_same_twice_is_one_claim() -> None:
+    assert len(read_report(f"{EVENT}\n{EVENT}\n".encode(), "events.json").claims) == 1
+
+
+def test_a_document_without_a_host_is_of_its_own() -> None:
+    data = b'[{"component": "accelerator-nvidia-ecc", "states": [{"health": "Unhealthy"}]}]'
+    (claim,) = read_report(data, "gpud.json", "node-7").claims
+    assert claim.fields == {"host": "node-7"}
+    assert read_report(data, "gpud.json").claims[0].fields == {}
+
+
+def test_what_is_cut_off_is_read_so_far() -> None:
+    report = read_report(f"{EVENT}\n{EVENT[:60]}".encode(), "events.json")
+    assert len(report.claims) == 1
+    with pytest.raises(ValueError, match="not valid JSON"):
+        read_report(f"[{EVENT}, ".encode(), "events.json")
+
+
+@pytest.mark.parametrize("inner", ["[" * 100_000, '{"a":' * 100_000, "[" * 60 + "]" * 60])
+def test_deep_documents_end_in_time(inner: str) -> None:
+    data = f'{{"checkName": 1, "nodeName": 2, "isHealthy": {inner or 0}'.encode()
+    with pytest.raises(ValueError, match="not valid JSON"):
+        read_report(data, "deep.json")
+
+
+def test_claims_of_a_document_are_bounded() -> None:
+    events = (EVENT.replace("node-7", f"node-{number}") for number in range(5_000))
+    report = read_report("\n".join(events).encode(), "many.json")
+    assert len(report.claims) == 2_000
