@@ -38,7 +38,7 @@ def of_numbered_files(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | Non
     So are those that a launcher names by task (`--output=train.%t.out`), or a script by rank; that
     of a rank which printed nothing is empty.
     """
-    world = _world(found)
+    world, ranks_of = _world(found), dict[str, int]()
     for numbers in _series({draft.source for draft in found}) if world > 1 else ():
         ranks = {*numbers.values()}
         if (
@@ -46,8 +46,8 @@ def of_numbered_files(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | Non
             and len(ranks) == len(numbers)
             and all(draft.rank in (None, numbers.get(draft.source, draft.rank)) for draft in found)
         ):
-            return lambda drafts: (numbers.get(draft.source) for draft in drafts)
-    return None
+            ranks_of = {**numbers, **ranks_of}  # stacks beside logs have numbers of their own
+    return (lambda drafts: (ranks_of.get(draft.source) for draft in drafts)) if ranks_of else None
 
 
 def of_numbered_hosts(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | None:
@@ -76,7 +76,7 @@ def _world(found: Sequence[Draft]) -> int:
 def _series(names: Collection[str]) -> Iterable[Mapping[str, int]]:
     """The names that differ in one number only, with that number; for each place of a number."""
     alike: dict[tuple[str, ...], dict[str, int]] = defaultdict(dict)
-    for name in names:
+    for name in sorted(names):
         parts = _NUMBER.split(name)
         for at in range(1, len(parts), 2):
             alike[(*parts[:at], "", *parts[at + 1 :])][name] = int(parts[at][:_DIGITS])

@@ -331,10 +331,11 @@ def test_a_task_number_on_several_hosts_is_of_several_steps() -> None:
     [
         (["train.0.out", "train.1.out", "train.3.out"], "4", [0, 1, 3]),
         (["j7/w0.log", "j7/w1.log"], "2", [0, 1]),
+        (["w0.log", "w1.log", "stack0.txt", "stack1.txt"], "2", [0, 1, 0, 1]),
         (["node.0.out", "node.1.out"], "8", [None, None]),
         (["train.1.out", "train.2.out"], "2", [None, None]),
     ],
-    ids=["most ranks", "one number", "nodes", "beyond the job"],
+    ids=["most ranks", "one number", "two of each rank", "nodes", "beyond the job"],
 )
 def test_numbered_files_are_of_ranks_where_most_ranks_have_one(
     files: list[str], world: str, ranks: list[int | None]
