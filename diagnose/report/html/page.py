@@ -13,7 +13,7 @@ from diagnose import __version__, cost
 from diagnose.diagnosis import ChainLink, Diagnosis, Evidence
 from diagnose.job.model import Job
 from diagnose.report import safe, why, words
-from diagnose.report.html import clock, lanes, progress, ranks, tables
+from diagnose.report.html import clock, lanes, ranks, tables
 from diagnose.report.html.shell import asset, embedded, policy, template
 from diagnose.report.safe import Row, Scrub, scrubber
 from diagnose.text.ranks import plural
@@ -65,7 +65,7 @@ class _Parts:
     states: dict[int, str]
     hosts: dict[int, str]
     picture: lanes.Lanes | None
-    counters: list[progress.Counter]
+    counters: list[lanes.Counter]
     waits: ranks.Waiting | None
     cells: ranks.Grid | None
     read: list[tables.SourceRow]
@@ -84,7 +84,7 @@ def _parts(job: Job, raw: Diagnosis, shown: Diagnosis, scrub: Scrub) -> _Parts:
     names = {host: scrub.text(host, 80) for host in set(host_of.values())}
     hosts = {rank: names[host] for rank, host in host_of.items()}
     picture = lanes.lanes(prepared, shown, found, states, hosts, scrub)
-    counted = progress.counters(prepared, job.catalog, shown.culprits.ranks, scrub)
+    counted = lanes.counters(prepared, job.catalog, shown.culprits.ranks, scrub)
     waits = ranks.waiting(raw, states, scrub)
     cells = ranks.grid(raw.topology, states, hosts, scrub)
     read, unread = tables.sources(job, prepared.spans, scrub)
@@ -100,7 +100,7 @@ def _scripts(parts: _Parts, shown: Diagnosis) -> dict[str, Any]:
     data = {
         "lanes": lanes.to_json(picture, parts.prepared, shown) if picture else None,
         "findings": [_shown(item) for item in parts.found.items] if picture else [],
-        "progress": progress.to_json(parts.counters),
+        "progress": lanes.counters_json(parts.counters),
         "graph": ranks.graph_json(waits) if waits else None,
         "grid": ranks.grid_json(cells, parts.states, parts.hosts) if cells else None,
         "stateNames": ranks.STATES,
