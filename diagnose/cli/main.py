@@ -31,10 +31,10 @@ _COMMANDS: Mapping[str, str] = {
     "collect": "collect",
     "watch": "watch",
     "checkpoint": "checkpoint",
-    "scan": "scan",
+    "scan": "fleet",
     "fleet": "fleet",
     "serve": "serve",
-    "mcp": "mcp",
+    "mcp": "serve",
     "explain": "catalog",
     "catalog": "catalog",
 }

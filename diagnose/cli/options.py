@@ -5,16 +5,12 @@ An empty path is an unset variable of a script; as a path it would be the curren
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from diagnose.cli.output import Color
-from diagnose.errors import InputError, install
 
 
 def named(text: str) -> str:
@@ -74,40 +70,3 @@ ExitCode = Annotated[
     bool, typer.Option("--exit-code", help="Exit with status 1 if the job hung or failed.")
 ]
 Title = Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Title of the page.")]
-
-
-# --- of commands that serve -----------------------------------------------------------------------
-
-_LONGEST_TOKEN = 4096  # bytes
-_SHORTEST_TOKEN = 16  # characters
-
-
-def token_of(file: Path) -> str:
-    """The token in a file, which only its owner should read. Raises InputError."""
-    try:
-        with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:  # noqa: PTH123
-            token = opened.read(_LONGEST_TOKEN + 1).decode("ascii").strip()
-    except OSError as error:
-        raise InputError(f"{file}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{file}: a token is plain ASCII") from error
-    if len(token) < _SHORTEST_TOKEN or len(token) > _LONGEST_TOKEN or not token.isprintable():
-        raise InputError(
-            f"{file}: expected one line with a token of at least {_SHORTEST_TOKEN} characters"
-        )
-    return token
-
-
-@contextmanager
-def extra(name: str) -> Iterator[None]:
-    """Around the imports of a command: where a package is missing, what to install.
-
-    `name` is that of the extra and of the command. Raises InputError.
-    """
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package == "diagnose":
-            raise
-        raise InputError(f"{name} needs {package}: {install(name)}") from error

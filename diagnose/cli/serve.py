@@ -1,14 +1,18 @@
-"""The command `serve`: a page to paste into and an HTTP API."""
+"""The commands that serve: `serve`, a page and an HTTP API, and `mcp`, tools for coding agents."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from diagnose.cli.options import Patterns, extra, path, token_of
+from diagnose.cli.options import Patterns, path
 from diagnose.cli.output import clean, say
+from diagnose.errors import InputError, install
 
 _MIB = 1 << 20
 
@@ -125,3 +129,98 @@ def _data_folder() -> Path:
     from platformdirs import user_data_path
 
     return user_data_path("diagnose") / "serve"
+
+
+def mcp(
+    root: Annotated[
+        Path,
+        typer.Option(
+            "--root",
+            metavar="DIR",
+            parser=path,
+            help="Folder below which files may be read (default: the current one).",
+            show_default=False,
+        ),
+    ] = Path(),
+    http: Annotated[
+        str | None,
+        typer.Option(
+            "--http",
+            metavar="HOST:PORT",
+            help="Serve streamable HTTP at /mcp instead of standard input and output.",
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            parser=path,
+            help="With --http: ask for the bearer token in this file; needed beyond loopback.",
+        ),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-host",
+            metavar="NAME",
+            help="With --http: a name by which clients reach this machine (repeatable).",
+        ),
+    ] = None,
+    patterns: Patterns = None,
+    no_redact: Annotated[
+        bool, typer.Option("--no-redact", help="Do not mask secrets and names in log text.")
+    ] = False,
+) -> None:
+    """Offer the diagnosis to coding agents, by MCP.
+
+    That is the Model Context Protocol.
+    """
+    with extra("mcp"):
+        from diagnose.mcp import server
+    from diagnose.mcp.jobs import Root
+
+    offered = server.server_of(Root(root), redact=not no_redact, patterns=patterns or ())
+    if http is None:
+        if token_file or allow_host:
+            raise InputError("--token-file and --allow-host are for --http")
+        server.serve_stdio(offered)
+    else:
+        address = server.Address.of(http, allow_host or ())
+        token = token_of(token_file) if token_file else None
+        server.serve_http(offered, address, token, lambda url: say(f"diagnose mcp: {url}"))
+
+
+_LONGEST_TOKEN = 4096  # bytes
+_SHORTEST_TOKEN = 16  # characters
+
+
+def token_of(file: Path) -> str:
+    """The token in a file, which only its owner should read. Raises InputError."""
+    try:
+        with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:  # noqa: PTH123
+            token = opened.read(_LONGEST_TOKEN + 1).decode("ascii").strip()
+    except OSError as error:
+        raise InputError(f"{file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file}: a token is plain ASCII") from error
+    if len(token) < _SHORTEST_TOKEN or len(token) > _LONGEST_TOKEN or not token.isprintable():
+        raise InputError(
+            f"{file}: expected one line with a token of at least {_SHORTEST_TOKEN} characters"
+        )
+    return token
+
+
+@contextmanager
+def extra(name: str) -> Iterator[None]:
+    """Around the imports of a command: where a package is missing, what to install.
+
+    `name` is that of the extra and of the command. Raises InputError.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package == "diagnose":
+            raise
+        raise InputError(f"{name} needs {package}: {install(name)}") from error

@@ -99,7 +99,7 @@ def _table(step: Step, reasons: Sequence[Reason]) -> Table:
 
 def _started(text: str) -> str:
     """With a capital, unless it starts with the name of a class."""
-    return text if "." in text.partition(" ")[0] else text[:1].upper() + text[1:]
+    return text if "." in text.partition(" ")[0] else words.capital(text)
 
 
 def _prose(reason: Reason) -> bool:

@@ -103,6 +103,16 @@ def sentence(text: str) -> str:
     return text if not text or text[-1] in ".!?…:" else f"{text}."
 
 
+def capital(text: str) -> str:
+    """`text` with a capital in front."""
+    return text[:1].upper() + text[1:]
+
+
+def started_sentence(text: str) -> str:
+    """`text` as a sentence of its own, with a capital in front."""
+    return sentence(capital(text))
+
+
 def joined(*parts: str) -> str:
     """The non-empty parts as one text: sentences, and after a semicolon what starts small."""
     text = ""
@@ -168,7 +178,7 @@ def facts(diagnosis: Diagnosis) -> dict[str, str]:
 def onset(found: Onset) -> str:
     """`2025-03-08 08:18:22 (30 min before the first timeout)`, or what there is of it."""
     if found.time is None:
-        return sentence(found.why[:1].upper() + found.why[1:])
+        return started_sentence(found.why)
     return when(found.time) + (f" ({found.why})" if found.why else "")
 
 
@@ -400,7 +410,7 @@ def _run_label(run: Run, bare: bool) -> str:
     parts = ["" if bare else RUN_KINDS[run.kind], f"for {run.framework}" if run.framework else ""]
     label = " ".join(part for part in parts if part)
     label = ", ".join(part for part in (label, f"in {run.file}" if run.file else "") if part)
-    return label[:1].upper() + label[1:]
+    return capital(label)
 
 
 def note_of(run: Run, label: str) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from diagnose.cli.scan import seconds_of
+from diagnose.cli.fleet import seconds_of
 from diagnose.errors import InputError
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.cli.options import token_of
+from diagnose.cli.serve import token_of
 from diagnose.errors import InputError
 
 

@@ -58,19 +58,7 @@ def render(
         headline=_headline(fleet, suspects),
         summary=words.title(fleet.overview),
         facts=_facts(fleet),
-        sections=[
-            (anchor, name)
-            for there, anchor, name in (
-                (True, "nodes", "Nodes"),
-                (fleet.causes, "causes", "Causes"),
-                (weeks, "trend", "Trend"),
-                (fleet.recurring, "recurring", "Recurring"),
-                (fleet.unknowns, "unknown", "Unknown"),
-                (fleet.unreadable, "unreadable", "Unreadable"),
-                (fleet.worst, "worst", "Costly jobs"),
-            )
-            if there
-        ],
+        sections=_sections(fleet, trend=weeks is not None),
         tables=[(CAUSE, "causes", fleet.causes)] * bool(fleet.causes)
         + [(fleet.by, "groups", fleet.groups)] * (fleet.by != CAUSE and bool(fleet.groups)),
         CAUSE=CAUSE,
@@ -92,6 +80,20 @@ def render(
         redact=redact,
     )
     return text
+
+
+def _sections(fleet: Fleet, *, trend: bool) -> list[tuple[str, str]]:
+    """Anchor and heading of the sections that have something to show."""
+    sections = (
+        (True, "nodes", "Nodes"),
+        (fleet.causes, "causes", "Causes"),
+        (trend, "trend", "Trend"),
+        (fleet.recurring, "recurring", "Recurring"),
+        (fleet.unknowns, "unknown", "Unknown"),
+        (fleet.unreadable, "unreadable", "Unreadable"),
+        (fleet.worst, "worst", "Costly jobs"),
+    )
+    return [(anchor, heading) for there, anchor, heading in sections if there]
 
 
 def link_base(page: Path, results: Path) -> str:

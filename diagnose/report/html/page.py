@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -13,7 +13,7 @@ from diagnose import __version__, cost
 from diagnose.diagnosis import ChainLink, Diagnosis, Evidence
 from diagnose.job.model import Job
 from diagnose.report import safe, why, words
-from diagnose.report.html import clock, lanes, progress, ranks, tables
+from diagnose.report.html import clock, lanes, ranks, tables
 from diagnose.report.html.shell import asset, embedded, policy, template
 from diagnose.report.safe import Row, Scrub, scrubber
 from diagnose.text.ranks import plural
@@ -65,7 +65,7 @@ class _Parts:
     states: dict[int, str]
     hosts: dict[int, str]
     picture: lanes.Lanes | None
-    counters: list[progress.Counter]
+    counters: list[lanes.Counter]
     waits: ranks.Waiting | None
     cells: ranks.Grid | None
     read: list[tables.SourceRow]
@@ -84,7 +84,7 @@ def _parts(job: Job, raw: Diagnosis, shown: Diagnosis, scrub: Scrub) -> _Parts:
     names = {host: scrub.text(host, 80) for host in set(host_of.values())}
     hosts = {rank: names[host] for rank, host in host_of.items()}
     picture = lanes.lanes(prepared, shown, found, states, hosts, scrub)
-    counted = progress.counters(prepared, job.catalog, shown.culprits.ranks, scrub)
+    counted = lanes.counters(prepared, job.catalog, shown.culprits.ranks, scrub)
     waits = ranks.waiting(raw, states, scrub)
     cells = ranks.grid(raw.topology, states, hosts, scrub)
     read, unread = tables.sources(job, prepared.spans, scrub)
@@ -100,7 +100,7 @@ def _scripts(parts: _Parts, shown: Diagnosis) -> dict[str, Any]:
     data = {
         "lanes": lanes.to_json(picture, parts.prepared, shown) if picture else None,
         "findings": [_shown(item) for item in parts.found.items] if picture else [],
-        "progress": progress.to_json(parts.counters),
+        "progress": lanes.counters_json(parts.counters),
         "graph": ranks.graph_json(waits) if waits else None,
         "grid": ranks.grid_json(cells, parts.states, parts.hosts) if cells else None,
         "stateNames": ranks.STATES,
@@ -202,7 +202,7 @@ _LABELS = {
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A labelled fact of the first screen: the answer, and in smaller type what it rests on."""
+    """A labelled text, and in smaller type what it rests on."""
 
     label: str
     value: str
@@ -221,14 +221,14 @@ def first_facts(diagnosis: Diagnosis, still: cost.Standstill | None) -> list[Fac
     found = []
     who = words.culprits(diagnosis)
     if who:
-        found.append(Fact("To blame", who, _capital_sentence(diagnosis.culprits.why)))
+        found.append(Fact("To blame", who, words.started_sentence(diagnosis.culprits.why)))
     elif bad:
         found.append(Fact("To blame", "Unknown", "The evidence does not identify a rank or host."))
     if diagnosis.onset.time:
         began = clock.moment(_whole(diagnosis.onset.time))
-        found.append(Fact("Began", began, _capital_sentence(diagnosis.onset.why)))
+        found.append(Fact("Began", began, words.started_sentence(diagnosis.onset.why)))
     elif bad:
-        found.append(Fact("Began", "Unknown", _capital_sentence(diagnosis.onset.why)))
+        found.append(Fact("Began", "Unknown", words.started_sentence(diagnosis.onset.why)))
     if still is not None and bad and still.seconds >= _KNOWN_S:
         hung = diagnosis.verdict == "hung"
         found.append(
@@ -249,16 +249,16 @@ def first_facts(diagnosis: Diagnosis, still: cost.Standstill | None) -> list[Fac
             )
     if diagnosis.phase:
         phase = words.phase(diagnosis.phase)
-        found.append(Fact("Phase" if bad else "Last phase", phase[:1].upper() + phase[1:]))
+        found.append(Fact("Phase" if bad else "Last phase", words.capital(phase)))
     done = words.progress(diagnosis.progress)
     if done:
-        found.append(Fact("Progress", done[:1].upper() + done[1:]))
+        found.append(Fact("Progress", words.capital(done)))
     restart = diagnosis.restart
     if bad and words.RESTART[restart.advice]:
         value = words.RESTART[restart.advice]
         if restart.exclude_hosts:
             value += f", excluding {words.names(restart.exclude_hosts)}"
-        found.append(Fact("Restart", value, _capital_sentence(restart.why)))
+        found.append(Fact("Restart", value, words.started_sentence(restart.why)))
     if bad:
         answer, why = words.longer_timeout_why(diagnosis)
         found.append(Fact("Longer timeout", answer.rstrip("."), why))
@@ -269,10 +269,6 @@ def _whole(time: str | datetime) -> datetime | None:
     """The second of a time: more would only look exact."""
     stamp = cost.moment(time) if isinstance(time, str) else time
     return None if stamp is None else stamp.replace(microsecond=0)
-
-
-def _capital_sentence(text: str) -> str:
-    return words.sentence(text[:1].upper() + text[1:])
 
 
 # --- evidence with its context, the causal chain, alternatives ------------------------------------
@@ -307,25 +303,6 @@ class Quote:
     lines: list[QuotedLine]
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A step of the causal chain."""
-
-    time: str
-    who: str
-    event: str
-    place: str
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """A pair of a definition list."""
-
-    name: str
-    text: str
-    note: str = ""
-
-
 def quotes(diagnosis: Diagnosis, near: Near, scrub: Scrub) -> list[Quote]:
     """The evidence in its order, the same kind told once. `diagnosis` is the raw one."""
     groups = words.quotes(diagnosis.evidence, MAX_EVIDENCE)
@@ -334,7 +311,7 @@ def quotes(diagnosis: Diagnosis, near: Near, scrub: Scrub) -> list[Quote]:
         Quote(
             f"evidence-{number}",
             scrub.text(_started(why)),
-            "" if items[0].quoted else scrub.text(_capital(items[0].text)),
+            "" if items[0].quoted else scrub.text(words.capital(items[0].text)),
             scrub.text(words.places(items)),
             _lines(items[0], around.get((items[0].source, items[0].line), []), scrub),
         )
@@ -344,11 +321,7 @@ def quotes(diagnosis: Diagnosis, near: Near, scrub: Scrub) -> list[Quote]:
 
 def _started(text: str) -> str:
     """With a capital where it starts with plain prose; it may also start with a name of code."""
-    return _capital(text) if text.startswith(("the ", "a ", "an ", "one ", "what ")) else text
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    return words.capital(text) if text.startswith(("the ", "a ", "an ", "one ", "what ")) else text
 
 
 def _lines(item: Evidence, rows: list[Row], scrub: Scrub) -> list[QuotedLine]:
@@ -374,34 +347,31 @@ def _fuller(read: str, kept: str) -> str:
     return read if " ".join(kept.split())[:80] in " ".join(read.split()) else kept
 
 
-def chain(links: Sequence[ChainLink]) -> list[Step]:
+def chain(links: Sequence[ChainLink]) -> list[words.Step]:
     """What happened, in order; times as people write them."""
     return [
-        Step(
-            clock.moment(step.time) if step.time[:4].isdigit() and "-" in step.time else step.time,
-            step.who,
-            step.event,
-            step.place,
-        )
+        replace(step, time=clock.moment(step.time))
+        if step.time[:4].isdigit() and "-" in step.time
+        else step
         for step in words.steps(links, MAX_CHAIN)
     ]
 
 
-def alternatives(diagnosis: Diagnosis, titles: dict[str, str]) -> list[Setting]:
+def alternatives(diagnosis: Diagnosis, titles: dict[str, str]) -> list[Fact]:
     """Causes that lost, and what speaks against them."""
     return [
-        Setting(
+        Fact(
             titles.get(other.cause, other.cause),
-            words.sentence(other.why_not[:1].upper() + other.why_not[1:]),
+            words.started_sentence(other.why_not),
             f"{other.cause}, {other.confidence} confidence",
         )
         for other in diagnosis.alternatives
     ]
 
 
-def capture(diagnosis: Diagnosis) -> list[Setting]:
+def capture(diagnosis: Diagnosis) -> list[Fact]:
     """What would settle the question, and how to get it next time."""
     return [
-        Setting(item.what[:1].upper() + item.what[1:], item.how if item.how != item.what else "")
+        Fact(words.capital(item.what), item.how if item.how != item.what else "")
         for item in diagnosis.missing_evidence
     ]

@@ -115,7 +115,7 @@ def waiting(diagnosis: Diagnosis, states: dict[int, str], scrub: Scrub) -> Waiti
     nodes, folded = _fold(edges, states)
     _place(nodes, folded)
     sentences = [
-        f"{_start(nodes[a].label)} wait{'s' if len(nodes[a].ranks) == 1 else ''} for "
+        f"{words.capital(nodes[a].label)} wait{'s' if len(nodes[a].ranks) == 1 else ''} for "
         f"{nodes[b].label}" + (f" in {operation}" if operation else "") + "."
         for a, b, operation in folded
     ]
@@ -233,10 +233,6 @@ def _place(nodes: list[Node], edges: list[Edge]) -> None:
     for members in columns.values():
         for index, number in enumerate(members):
             nodes[number].row = index - (len(members) - 1) / 2
-
-
-def _start(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def joined_and_missing(diagnosis: Diagnosis) -> tuple[str, list[tuple[str, str]]] | None:

@@ -1,5 +1,5 @@
 from diagnose.report.html.clock import prepare
-from diagnose.report.html.progress import MAX_LINES, MAX_POINTS, Counter, counters
+from diagnose.report.html.lanes import MAX_LINES, MAX_POINTS, Counter, counters
 from diagnose.report.safe import scrubber
 
 from .jobs import fixture, pasted
