@@ -59,7 +59,11 @@ def call_line(line: bytes) -> CallLine | None:
 
     None where it is of no call. A line torn by another writer can have two; the last is meant.
     """
-    before, _, rest = line.rpartition(_COUNT)
+    before, found, rest = line.partition(_COUNT)
+    if not found:
+        return None
+    if _COUNT in rest:
+        before, _, rest = line.rpartition(_COUNT)
     ahead, _, op = before.rpartition(_INFO)
     comm = rest.find(_COMM, 0, _LONG)
     if comm < 0 or op not in _OPS:
@@ -116,8 +120,12 @@ class CallReader:
         self._carry = rows.pop()[-2 * REACH :]
         self._next_line = chunk.first_line + len(rows)
         self._carry_line = lines[min(len(rows), len(lines) - 1)]
+        begins = _INIT in chunk.data or _INIT in self._carry
         for number, row in zip(lines, rows, strict=False):
-            if _COUNT in row or _INIT in row:
+            parts = call_line(row) if b"\r" not in row else None
+            if parts is not None:
+                self._call(parts, number)
+            elif begins or b"\r" in row:
                 self._read(row, number)
 
     def _end_line(self) -> None:
