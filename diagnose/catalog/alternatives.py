@@ -9,10 +9,11 @@ does not. Single characters do not count, no more than those of a class.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import regex
 
+from diagnose.lazy import dataclass
 from diagnose.lazy import expression as lazily
 from diagnose.parse.prefix import peel
 

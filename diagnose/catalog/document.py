@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from diagnose.catalog.runs import FieldError, type_runs
 from diagnose.catalog.schema import Catalog, CauseClass, KnownIssue, Setting, Signature
 from diagnose.catalog.vocabulary import Vocabulary
 from diagnose.errors import CatalogError
+from diagnose.lazy import dataclass
 
 MAX_DEPTH = 32
 MAX_NODES = 100_000  # of one file, aliases written out

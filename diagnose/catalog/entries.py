@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 
 from diagnose.catalog.schema import Catalog, Signal, Signature
@@ -17,6 +16,7 @@ from diagnose.catalog.vocabulary import (
     Word,
     WordRole,
 )
+from diagnose.lazy import dataclass
 
 _PREFIX = "word."
 # Ends of ids: of a word in the last line of a traceback, and of one whose printer goes on.

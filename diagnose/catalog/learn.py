@@ -16,7 +16,6 @@ import sys
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,7 @@ from diagnose.catalog.reader import (
 from diagnose.catalog.schema import Catalog, Signature
 from diagnose.catalog.vocabulary import HARMLESS, UNKNOWN
 from diagnose.errors import CatalogError
+from diagnose.lazy import dataclass
 from diagnose.parse.prefix import peel
 
 _COMMON = 4  # sources of a word that may be shown

@@ -12,12 +12,11 @@ import json
 import math
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from zlib import crc32, decompress
 
 from diagnose.catalog.load import default_dir
-from diagnose.lazy import expression
+from diagnose.lazy import dataclass, expression
 
 FILE = "model.bin"
 FORMAT = 2

@@ -8,10 +8,11 @@ holds the rules that go beyond types. CONTRIBUTING.md explains the fields.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from diagnose.catalog.vocabulary import STRICT, UNKNOWN, Vocabulary
+from diagnose.lazy import dataclass
 
 Role = Literal["cause", "effect", "aftermath", "context", "phase", "progress"]
 Strength = Literal["decisive", "strong", "weak"]

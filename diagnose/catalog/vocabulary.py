@@ -8,8 +8,10 @@ they name causes in the lines of programs that nobody wrote a signature for.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
+
+from diagnose.lazy import dataclass
 
 Strength = Literal["weak", "medium", "strong"]
 WordRole = Literal["cause", "aftermath"]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from threading import Lock
 
 from diagnose.checkpoint.model import Flaw, State
 from diagnose.ingest.raw import Reader
+from diagnose.lazy import dataclass
 
 LARGE = 1 << 20  # bytes of one read; what is made of it may take a hundred times as much memory
 _ALONE = Lock()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -23,6 +22,7 @@ from diagnose.checkpoint.torch_zip import MAGIC, read_archive
 from diagnose.checkpoint.tree import Leaf
 from diagnose.ingest.place import LocalPlace
 from diagnose.ingest.raw import Reader, reason
+from diagnose.lazy import dataclass
 
 READS = 4096  # of edges of items, in one checkpoint
 SAMPLE = 8  # items looked at in one data file

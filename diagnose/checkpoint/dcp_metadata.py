@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import re
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import numpy.typing as npt
 
 from diagnose.ingest.raw import Reader
+from diagnose.lazy import dataclass
 from diagnose.parse.pickles import CODES, OPAQUE, Bounds, Global, Names, UnsafePickleError, walk
 
 MAX_BYTES = 64 << 20

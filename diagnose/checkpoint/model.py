@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum, auto
 from typing import Any, Literal
 
 from diagnose.checkpoint.tree import Leaf
+from diagnose.lazy import dataclass
 
 SCHEMA = "diagnose-checkpoint/1"
 # What of these the JSON tells.

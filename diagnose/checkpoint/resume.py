@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from diagnose.checkpoint.model import Checkpoint, Resume
 from diagnose.cost import gpu_hours, span
+from diagnose.lazy import dataclass
 from diagnose.text.times import moment
 from diagnose.timeline.event import Timeline
 

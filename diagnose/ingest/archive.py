@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal
 
 from diagnose.ingest.archive_names import Entry, Names, short
@@ -26,6 +26,7 @@ from diagnose.ingest.read import look
 from diagnose.ingest.recognise import HOLD_MEMBERS, may_be_archive, nothing, source_of
 from diagnose.ingest.sniff import HEAD
 from diagnose.ingest.source import TEXT_KINDS, Source, is_document
+from diagnose.lazy import dataclass
 from diagnose.parse.path import PathHints, read_path
 from diagnose.text.ranks import counted
 

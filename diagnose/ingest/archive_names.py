@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from diagnose.ingest.file_names import MAX_DEPTH, is_no_log, printable
+from diagnose.lazy import dataclass
 
 NAME_LIMIT = 4096  # characters of a member's name
 PART_LIMIT = 255  # of a part of it: no file system in use has longer ones

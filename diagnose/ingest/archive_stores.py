@@ -6,12 +6,13 @@ import tempfile
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import accumulate, chain
 from typing import IO
 
 from diagnose.ingest.budget import Budget
 from diagnose.ingest.raw import BytesStore, Reader, SpoolStore, Store, data_from, reason
+from diagnose.lazy import dataclass
 
 IN_MEMORY = 16 << 20  # bytes of a member that may be kept in memory
 

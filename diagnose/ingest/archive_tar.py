@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 import tarfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from diagnose.ingest.archive_names import NAME_LIMIT, Entry, short
 from diagnose.ingest.budget import Budget
 from diagnose.ingest.raw import Reader
+from diagnose.lazy import dataclass
 
 BLOCK = tarfile.BLOCKSIZE
 _ASCII = bytes(range(128))

@@ -12,13 +12,13 @@ import stat
 import struct
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from diagnose.ingest.archive_names import Entry
 from diagnose.ingest.archive_stores import GzipStore, SliceStore
 from diagnose.ingest.budget import Budget
 from diagnose.ingest.compress import Codec
 from diagnose.ingest.raw import BytesStore, Reader, Store
+from diagnose.lazy import dataclass
 
 MAGIC = b"PK\3\4"
 DIRECTORY_LIMIT = 64 << 20  # bytes of a directory

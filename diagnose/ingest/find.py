@@ -6,7 +6,7 @@ import os
 import stat
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
@@ -25,7 +25,7 @@ from diagnose.ingest.raw import FileStore, Store, reason
 from diagnose.ingest.recognise import may_be_archive, nothing, source_of
 from diagnose.ingest.sniff import is_log_name
 from diagnose.ingest.source import Source
-from diagnose.lazy import expression
+from diagnose.lazy import dataclass, expression
 from diagnose.parse.path import PathHints, read_path
 
 MAX_FILES = 50_000  # of one job

@@ -10,10 +10,10 @@ where that says more than that something was printed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime, timedelta
 
-from diagnose.lazy import expression
+from diagnose.lazy import dataclass, expression
 
 EXPORT, VERBOSE = "journal-export", "journal-verbose"
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from diagnose.ingest.chunks import line_starts
 from diagnose.ingest.source import Chunk
-from diagnose.lazy import expression
+from diagnose.lazy import dataclass, expression
 
 JOINED_LIMIT = 1 << 20  # bytes of one joined line
 LINES_LOOKED_AT = 10

@@ -7,7 +7,6 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
@@ -15,6 +14,7 @@ from typing import Protocol
 
 from diagnose.ingest.file_names import is_results
 from diagnose.ingest.raw import FileStore, Store, reason
+from diagnose.lazy import dataclass
 
 MAX_ENTRIES = 200_000  # of one folder
 _TAG_PIECE = 4096

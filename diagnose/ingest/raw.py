@@ -6,9 +6,11 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import IO, Protocol
+
+from diagnose.lazy import dataclass
 
 
 class Reader(Protocol):

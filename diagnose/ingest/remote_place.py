@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
@@ -14,6 +13,7 @@ from typing import Any, TypeVar
 from diagnose.errors import InputError
 from diagnose.ingest.place import MAX_ENTRIES, File, is_url
 from diagnose.ingest.raw import BytesStore, Reader, SpoolStore, Store
+from diagnose.lazy import dataclass
 
 T = TypeVar("T")
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from diagnose import plugins
 from diagnose.ingest.budget import Budget
 from diagnose.ingest.sniff import Container
+from diagnose.lazy import dataclass
 from diagnose.parse.chunk import Chunk
 
 __all__ = ["DOCUMENT_KINDS", "TEXT_KINDS", "Chunk", "Source", "is_document"]

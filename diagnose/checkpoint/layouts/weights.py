@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -17,6 +16,7 @@ from diagnose.checkpoint.layouts.checks import MOST_NAMED, add_missing, holes
 from diagnose.checkpoint.layouts.rows import View, pattern
 from diagnose.checkpoint.look import Look
 from diagnose.checkpoint.model import Found
+from diagnose.lazy import dataclass
 
 _MOST_FAMILIES = 64  # kinds of shards in one folder that are judged
 _BYTE_LEVEL = ("ByT5", "Canine", "Perceiver")  # tokenizers without any vocabulary
