@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from diagnose.catalog.schema import Catalog, Signal, Signature
 from diagnose.catalog.schema import Strength as SignatureStrength
+from diagnose.catalog.stored import word_index
 from diagnose.catalog.vocabulary import (
     HARMLESS,
     UNKNOWN,
@@ -136,8 +137,9 @@ def entry_of(catalog: Catalog, id_: str | None) -> Signature | None:
     handled = id_.endswith(_HANDLED)
     raised = id_.removesuffix(_HANDLED).endswith(_RAISED)
     _, name, slug, *context = id_.removesuffix(_HANDLED).removesuffix(_RAISED).split(".")
-    for vocabulary in catalog.vocabularies:
-        if vocabulary.id == name:
+    for number, known in enumerate(word_index(catalog.vocabularies).ids):
+        if known == name:
+            vocabulary = catalog.vocabularies[number]
             for word in vocabulary.words:
                 if _slug(word) == slug:
                     near = int(context[0]) - 1 if context else -1

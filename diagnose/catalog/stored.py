@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, fields
 from itertools import accumulate
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from diagnose.catalog import kept
+from diagnose.catalog import kept, vocabulary
 from diagnose.catalog.schema import (
     Catalog,
     CauseClass,
@@ -25,7 +25,7 @@ from diagnose.catalog.schema import (
     Setting,
     Signature,
 )
-from diagnose.catalog.vocabulary import Near, Vocabulary, Word
+from diagnose.catalog.vocabulary import Near, Vocabulary, Word, WordIndex
 from diagnose.lazy import Lazy, Named
 
 _EXAMPLES = ("written", "examples", "near_miss")  # fields that are not kept
@@ -35,20 +35,20 @@ Entry = TypeVar("Entry")
 
 
 class Rows(Lazy[Entry]):
-    """Entries of which each is a line of JSON; `sizes` are numbers of expressions."""
+    """Entries of which each is a line of JSON; `about` is what is known of all of them."""
 
     def __init__(
         self,
         data: memoryview,
         lengths: Sequence[int],
         kind: Callable[..., Entry],
-        sizes: Sequence[int] = (),
+        about: Any = None,
     ) -> None:
         super().__init__(len(lengths))
         self._data = data
         self._starts = [*accumulate(lengths, initial=0)]
         self._kind = kind
-        self.sizes = sizes
+        self.about = about
 
     def make(self, index: int) -> Entry:
         """The entry of a line."""
@@ -59,8 +59,15 @@ class Rows(Lazy[Entry]):
 def sizes(signatures: Sequence[Signature]) -> Sequence[int]:
     """How many expressions each has."""
     if isinstance(signatures, Rows):
-        return signatures.sizes
+        return cast("Sequence[int]", signatures.about)
     return [len(signature.match) for signature in signatures]
+
+
+def word_index(vocabularies: Sequence[Vocabulary]) -> WordIndex:
+    """The index of the words of all of them."""
+    if isinstance(vocabularies, Rows):
+        return cast("WordIndex", vocabularies.about)
+    return vocabulary.word_index(vocabularies)
 
 
 def name_of(revision: str) -> str:
@@ -72,6 +79,7 @@ def sections(catalog: Catalog) -> dict[str, bytes]:
     """What is kept of a catalog that was read with its examples."""
     about = {name: getattr(catalog, name) for name in _WHOLE}
     about |= {"ids": [*catalog.by_id], "sizes": sizes(catalog.signatures)}
+    about["words"] = word_index(catalog.vocabularies)
     lines = {
         name: [json.dumps(entry, default=_fields).encode() for entry in getattr(catalog, name)]
         for name in _LINES
@@ -116,7 +124,7 @@ def _catalog(found: kept.Kept, revision: str) -> Catalog:
         known_issues=Rows(*issues, KnownIssue),
         classes={id_: _made(CauseClass, entry) for id_, entry in about["classes"].items()},
         revision=revision,
-        vocabularies=Rows(*vocabularies, Vocabulary),
+        vocabularies=Rows(*vocabularies, Vocabulary, WordIndex(*about["words"])),
         settings={id_: _made(Setting, entry) for id_, entry in about["settings"].items()},
         by_id=Named(about["ids"], signatures),
     )

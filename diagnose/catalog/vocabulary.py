@@ -7,9 +7,10 @@ they name causes in the lines of programs that nobody wrote a signature for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from diagnose.lazy import dataclass
 
@@ -80,3 +81,29 @@ def literals(vocabulary: Vocabulary) -> Iterator[str]:
     else:
         for word in vocabulary.words:
             yield from word.spellings
+
+
+class WordIndex(NamedTuple):
+    """What a search needs of all vocabularies: their ids, those of codes, words by a token.
+
+    A word is (spelling, where the token is in it, number of the vocabulary, number of the word).
+    """
+
+    ids: Sequence[str]
+    coded: Sequence[int]
+    by_token: Mapping[str, Sequence[tuple[str, int, int, int]]]
+
+
+def word_index(vocabularies: Sequence[Vocabulary]) -> WordIndex:
+    """The index of these; each word that is no code is under its longest token."""
+    by_token: dict[str, list[tuple[str, int, int, int]]] = {}
+    for number, vocabulary in enumerate(vocabularies):
+        for place, word in enumerate(() if vocabulary.pattern else vocabulary.words):
+            for spelling in word.spellings:
+                tokens = re.finditer(r"\w+", spelling)
+                token = max(tokens, key=lambda token: len(token.group()), default=None)
+                if token is not None:
+                    row = (spelling, token.start(), number, place)
+                    by_token.setdefault(token.group(), []).append(row)
+    coded = [number for number, one in enumerate(vocabularies) if one.pattern]
+    return WordIndex([one.id for one in vocabularies], coded, by_token)
