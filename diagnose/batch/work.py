@@ -19,10 +19,11 @@ from diagnose.diagnosis import Diagnosis
 from diagnose.errors import InputError
 from diagnose.infer.pipeline import diagnose
 from diagnose.ingest import Source, find_sources
-from diagnose.ingest.archive_names import Entry, Names
-from diagnose.ingest.file_names import MAX_DEPTH
+from diagnose.ingest.archive import Names
+from diagnose.ingest.archive_formats import Entry
 from diagnose.ingest.find import MAX_FILES, store_sources
-from diagnose.ingest.place import Place, is_url, place_of, walk
+from diagnose.ingest.names import MAX_DEPTH, is_url
+from diagnose.ingest.place import Place, place_of, walk
 from diagnose.ingest.raw import reason
 from diagnose.ingest.recognise import nothing
 from diagnose.job.load import read, saved

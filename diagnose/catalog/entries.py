@@ -1,29 +1,36 @@
-"""What a word of a vocabulary stands for on a line, as an entry of the catalog."""
+"""What the catalog has under a name, and what a word of a vocabulary stands for on a line."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 
-from diagnose.catalog.schema import Catalog, Signal, Signature
-from diagnose.catalog.schema import Strength as SignatureStrength
-from diagnose.catalog.stored import word_index
-from diagnose.catalog.vocabulary import (
+from diagnose.catalog.schema import (
     HARMLESS,
     UNKNOWN,
+    Catalog,
+    CauseClass,
+    KnownIssue,
     Near,
+    Setting,
+    Signal,
+    Signature,
     Strength,
     Vocabulary,
     Word,
     WordRole,
+    WordStrength,
 )
+from diagnose.catalog.stored import word_index
+from diagnose.errors import InputError
 from diagnose.lazy import dataclass
 
 _PREFIX = "word."
 # Ends of ids: of a word in the last line of a traceback, and of one whose printer goes on.
 _RAISED, _HANDLED = ".raised", ".handled"
 # The strength of the signature that a word stands for, and whether it is worth a little less.
-_AS_SIGNATURE: dict[Strength, tuple[SignatureStrength, bool]] = {
+_AS_SIGNATURE: dict[WordStrength, tuple[Strength, bool]] = {
     "weak": ("weak", True),
     "medium": ("strong", True),
     "strong": ("strong", False),
@@ -54,7 +61,7 @@ class Meant:
         return self.context.cause if self.context else self.word.cause
 
     @property
-    def strength(self) -> Strength:
+    def strength(self) -> WordStrength:
         """How surely it does."""
         stated = (self.context.strength if self.context else None) or self.word.strength
         return "weak" if self.handled else stated
@@ -145,3 +152,39 @@ def entry_of(catalog: Catalog, id_: str | None) -> Signature | None:
                     near = int(context[0]) - 1 if context else -1
                     return Meant(vocabulary, word, near, raised, handled).entry()
     return None
+
+
+_ALIKE = 0.5
+_FEW, _SEVERAL = 12, 60  # choices that are listed in any case, and where none is alike
+
+Named = CauseClass | Setting | KnownIssue | Signature
+
+
+def entries(catalog: Catalog) -> dict[str, Signature | KnownIssue]:
+    """The signatures and known issues by id."""
+    every: list[Signature | KnownIssue] = [*catalog.known_issues, *catalog.signatures]
+    return {entry.id: entry for entry in every}
+
+
+def find(catalog: Catalog, name: str) -> Named:
+    """What has this name. Raises InputError, which says what is spelt like it."""
+    known: dict[str, Named] = {**entries(catalog), **catalog.settings, **catalog.classes}
+    wanted = name.strip()
+    if wanted not in known:
+        raise InputError(unknown("cause class, setting or signature", name, known))
+    return known[wanted]
+
+
+def unknown(what: str, given: str, choices: Mapping[str, object]) -> str:
+    """A message for a name that does not exist: near ones, or where all are."""
+    from difflib import get_close_matches  # noqa: PLC0415  seldom needed
+
+    near = get_close_matches(given, choices, n=3, cutoff=_ALIKE)
+    if near and len(choices) > _FEW:
+        return f"unknown {what} {given!r}; did you mean {' or '.join(near)}?"
+    if len(choices) <= _SEVERAL:
+        return f"unknown {what} {given!r}; choose from {', '.join(choices)}"
+    return (
+        f"unknown {what} {given!r}; diagnose catalog list shows all {len(choices)}, with their "
+        "cause classes"
+    )

@@ -187,8 +187,7 @@ def _bytes_of(path: Path) -> bytes:
 # Modules on which it depends what is compiled of a catalog.
 COMPILERS = {
     "catalog": (
-        "alternatives", "document", "expressions", "kept", "load", "matches", "runs", "schema",
-        "stored", "vocabulary",
+        "document", "expressions", "kept", "load", "matches", "runs", "schema", "stored",
     ),
     "match": ("build", "digits", "literals", "rows", "shapes"),
 }  # fmt: skip

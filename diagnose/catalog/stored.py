@@ -13,19 +13,22 @@ from dataclasses import MISSING, Field, fields
 from itertools import accumulate
 from typing import Any, TypeVar, cast
 
-from diagnose.catalog import kept, vocabulary
+from diagnose.catalog import kept, schema
 from diagnose.catalog.schema import (
     Catalog,
     CauseClass,
     Condition,
     KnownIssue,
+    Near,
     Place,
     Remedy,
     Run,
     Setting,
     Signature,
+    Vocabulary,
+    Word,
+    WordIndex,
 )
-from diagnose.catalog.vocabulary import Near, Vocabulary, Word, WordIndex
 from diagnose.lazy import Lazy, Named
 
 _EXAMPLES = ("written", "examples", "near_miss")  # fields that are not kept
@@ -67,7 +70,7 @@ def word_index(vocabularies: Sequence[Vocabulary]) -> WordIndex:
     """The index of the words of all of them."""
     if isinstance(vocabularies, Rows):
         return cast("WordIndex", vocabularies.about)
-    return vocabulary.word_index(vocabularies)
+    return schema.word_index(vocabularies)
 
 
 def name_of(revision: str) -> str:

@@ -62,7 +62,7 @@ def checkpoint(
     Says what is wrong with the others.
     """
     from diagnose.checkpoint.find import inspect
-    from diagnose.ingest.given import expanded
+    from diagnose.ingest.names import expanded
 
     inspection = inspect(expanded(paths), verify=verify)
     lost = _lost(inspection, logs) if logs else None

@@ -59,7 +59,7 @@ def _load(
     later: str,
 ) -> Job:
     from diagnose.ingest import find_sources, stdin_source
-    from diagnose.ingest.given import local
+    from diagnose.ingest.names import local
     from diagnose.job.load import saved
 
     given = local(path for path in paths if path != STDIN)

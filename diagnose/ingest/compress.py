@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import zstandard
 
-from diagnose.ingest.budget import Budget
 from diagnose.ingest.raw import Reader
+from diagnose.ingest.source import Budget
 from diagnose.lazy import expression
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
-from diagnose.ingest.literals import places
 from diagnose.lazy import expression
 from diagnose.parse.tracebacks import TRACEBACK
+from diagnose.search import places
 
 # `[rank3]: text` of torch's own excepthook, `[default3]:text` of torchrun; two may stand in a row.
 _TAG = r"\[(?:rank|default)\d+\]:"

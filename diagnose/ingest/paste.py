@@ -13,9 +13,9 @@ from itertools import pairwise
 
 from diagnose.ingest import glued, unwrap
 from diagnose.ingest.glued import may_be_glued, part
-from diagnose.ingest.literals import places
 from diagnose.ingest.unwrap import join_wrapped, may_be_wrapped
 from diagnose.lazy import dataclass, expression
+from diagnose.search import places
 
 _SAMPLE_LINES = 300
 _MOST = 0.6  # of the non-empty lines: people write a sentence above what they paste

@@ -10,7 +10,6 @@ from dataclasses import field, replace
 from itertools import chain
 
 from diagnose.ingest import journal
-from diagnose.ingest.budget import Budget
 from diagnose.ingest.chunks import (
     CHUNK_LIMIT,
     cuts,
@@ -23,7 +22,7 @@ from diagnose.ingest.compress import Codec, codec_of, decompress
 from diagnose.ingest.partial import LINES_LOOKED_AT, join_partials, partial_form
 from diagnose.ingest.raw import Reader, Store, data_from, reason
 from diagnose.ingest.sniff import HEAD, Container, describe, encoding_of
-from diagnose.ingest.source import Chunk
+from diagnose.ingest.source import Budget, Chunk
 from diagnose.lazy import dataclass
 
 DOCUMENT_LIMIT = 64 << 20  # bytes of a dump or another file that is read as a whole

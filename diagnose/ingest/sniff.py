@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from diagnose import plugins
 from diagnose.ingest import journal
-from diagnose.ingest.literals import held, places
 from diagnose.lazy import expression
+from diagnose.search import held, places
 
 HEAD = 64 << 10  # bytes of a source that sniffing wants to see
 

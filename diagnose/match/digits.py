@@ -21,8 +21,7 @@ import regex
 
 from diagnose import search
 from diagnose.catalog import kept
-from diagnose.catalog.schema import Catalog
-from diagnose.catalog.vocabulary import literals
+from diagnose.catalog.schema import Catalog, literals
 from diagnose.lazy import expression
 from diagnose.match.literals import openings, parsed_form, parts
 from diagnose.match.rows import announced, code_form, hyperscan_form, name_of, patterns_of

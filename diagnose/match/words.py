@@ -10,8 +10,8 @@ import regex
 
 from diagnose import search
 from diagnose.catalog.entries import Meant
+from diagnose.catalog.schema import HARMLESS, Vocabulary, Word, WordIndex
 from diagnose.catalog.stored import word_index
-from diagnose.catalog.vocabulary import HARMLESS, Vocabulary, Word, WordIndex
 from diagnose.lazy import expression
 from diagnose.match.digits import blind
 from diagnose.parse.prefix import peel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from diagnose.catalog.lookup import Named, find
+from diagnose.catalog.entries import Named, find
 from diagnose.catalog.reader import Reading
 from diagnose.catalog.schema import Catalog, CauseClass, KnownIssue, Remedy, Setting, Signature
 from diagnose.errors import InputError

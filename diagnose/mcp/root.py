@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from diagnose.errors import InputError
-from diagnose.ingest.place import is_url
+from diagnose.ingest.names import is_url
 from diagnose.ingest.raw import reason
 
 MAX_LINKS = 200_000  # entries of a folder that are looked through for links

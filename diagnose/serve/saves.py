@@ -15,7 +15,7 @@ from pathlib import Path
 from diagnose.checkpoint.model import Checkpoint, Inspection
 from diagnose.checkpoint.resume import resume
 from diagnose.errors import InputError
-from diagnose.ingest.file_names import printable
+from diagnose.ingest.names import printable
 from diagnose.ingest.source import Source
 from diagnose.job.load import saved
 from diagnose.serve.unpack import unpack

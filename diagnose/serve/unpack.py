@@ -13,13 +13,11 @@ from pathlib import Path
 
 from diagnose.errors import InputError
 from diagnose.ingest.archive import archive_form
-from diagnose.ingest.archive_names import Entry
-from diagnose.ingest.archive_tar import ReaderFeed, StreamFeed, tar_entries
-from diagnose.ingest.archive_zip import zip_members
-from diagnose.ingest.budget import Budget
+from diagnose.ingest.archive_formats import Entry, ReaderFeed, StreamFeed, tar_entries, zip_members
 from diagnose.ingest.compress import codec_of, decompress
 from diagnose.ingest.raw import FileStore, Reader, Store, reason
 from diagnose.ingest.sniff import is_log_name
+from diagnose.ingest.source import Budget
 from diagnose.serve.spool import Upload
 
 _BLOCK = 1 << 20

@@ -15,8 +15,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from diagnose.ingest.file_names import ARCHIVE_NAME, MAX_DEPTH, PACKED, is_no_log, printable
-from diagnose.ingest.place import MAX_ENTRIES
+from diagnose.ingest.names import ARCHIVE_NAME, MAX_DEPTH, MAX_ENTRIES, PACKED, is_no_log, printable
 from diagnose.ingest.sniff import sniff
 from diagnose.parse.path import read_path
 from diagnose.watch.notice import Memory

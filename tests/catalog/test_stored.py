@@ -12,13 +12,15 @@ from diagnose.catalog.schema import (
     Example,
     KnownIssue,
     Match,
+    Near,
     Place,
     Remedy,
     Run,
     Setting,
     Signature,
+    Vocabulary,
+    Word,
 )
-from diagnose.catalog.vocabulary import Near, Vocabulary, Word
 
 RUN = Run("shell", ["a", "b"], "slurm", "f")
 STEP = Remedy("now", "do", "why", [RUN], "destructive", "admin", "timeout")

@@ -24,10 +24,9 @@ from diagnose import diagnose
 from diagnose.ingest import Source, archive, find_sources
 from diagnose.ingest import read as read_module
 from diagnose.ingest.archive import archive_form, archive_sources
-from diagnose.ingest.archive_stores import GzipStore, Keeper, SliceStore
-from diagnose.ingest.budget import Budget
 from diagnose.ingest.compress import decompress
-from diagnose.ingest.raw import BytesStore, FileStore
+from diagnose.ingest.raw import BytesStore, FileStore, GzipStore, Keeper, SliceStore
+from diagnose.ingest.source import Budget
 from diagnose.job.load import read
 from tests.archives import (
     END,

@@ -6,7 +6,7 @@ import pytest
 
 import diagnose
 from diagnose.ingest.glued import EACH, ONCE, may_be_glued, part
-from diagnose.ingest.literals import places
+from diagnose.search import places
 
 DEATH = (
     "[rank1]: step 5/12 loss 2.4[rank0]: Traceback (most recent call last):"

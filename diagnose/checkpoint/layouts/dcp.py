@@ -12,9 +12,14 @@ import sys
 from collections.abc import Iterable, Mapping
 from itertools import islice, pairwise
 
-from diagnose.checkpoint.damaged import span
-from diagnose.checkpoint.dcp_items import DataFile, check_items
-from diagnose.checkpoint.dcp_metadata import Metadata, names_in, read_metadata
+from diagnose.checkpoint.contents import span
+from diagnose.checkpoint.dcp_metadata import (
+    DataFile,
+    Metadata,
+    check_items,
+    names_in,
+    read_metadata,
+)
 from diagnose.checkpoint.layouts.checks import MOST_NAMED, add_missing, gaps
 from diagnose.checkpoint.layouts.rows import View
 from diagnose.checkpoint.look import Looker

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import IO
 
 from diagnose.collect import private
-from diagnose.ingest.archive_names import Entry, short
-from diagnose.ingest.archive_tar import BLOCK, StreamFeed, is_tar, tar_entries
-from diagnose.ingest.budget import Budget
+from diagnose.ingest.archive_formats import BLOCK, Entry, StreamFeed, is_tar, short, tar_entries
+from diagnose.ingest.source import Budget
 from diagnose.text.ranks import counted
 
 TOP = "nodes"

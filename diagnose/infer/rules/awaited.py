@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from diagnose.catalog.schema import Catalog
-from diagnose.catalog.vocabulary import UNKNOWN
+from diagnose.catalog.schema import UNKNOWN, Catalog
 from diagnose.infer.events.phases import BUSY, MAIN_ONLY, Activity, doing
 from diagnose.infer.judge.verdict import Kind, Verdict
 from diagnose.infer.rules.base import Context, Hypothesis, inferred
