@@ -137,6 +137,8 @@ def _clean(raw: str) -> tuple[str, str]:
 
 Form = Literal["tar", "zip"]
 
+# Logs of a job do not all repeat themselves: its archive grows less than one log may.
+_RATIO = 100
 _READ_WHOLE = 1 << 20  # members up to this size are read before they are looked at
 _TAR_SUFFIX = re.compile(
     r"\.(?:tar|tar\.(?:gz|bz2|xz|zst|Z)|tgz|taz|tbz2?|tb2|txz|tzst)\Z", re.IGNORECASE
@@ -265,6 +267,7 @@ class _Archive:
 
     def __post_init__(self) -> None:
         self.budget = self.budget.apart()
+        self.budget.ratio = min(self.budget.ratio, _RATIO)
         self.keeper = Keeper(self.budget)
         self.members_left = self.budget.members
 

@@ -452,6 +452,16 @@ def test_a_bomb_is_stopped_by_its_ratio_in_little_memory(file: str) -> None:
     assert data(found[0]) == TEXT
 
 
+def test_an_archive_grows_less_than_a_log_may() -> None:
+    bomb = PACK["job.zip"]({f"{n}.log": b"a\n" * 500_000 for n in range(4)})
+    assert len(gzip.compress(b"a\n" * 500_000)) * 500 < 1_000_000
+    found = sources_of(bomb, "job.zip", Budget(ratio_floor=1000))
+    assert sum(len(data(source)) for source in found) <= 100 * len(bomb)
+    assert found[-1].unread == [
+        f"the archive's members become more than {100 * len(bomb)} bytes: cut"
+    ]
+
+
 def test_compressed_members_together_are_bounded() -> None:
     lines = b"step 1 loss 2.0\n" * 65536
     files = {f"{n}.log.gz": gzip.compress(lines) for n in range(4)}
