@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from diagnose.checkpoint.contents import span
-from diagnose.checkpoint.layouts.checks import add_missing
+from diagnose.checkpoint.layouts.checks import SLOW_WRITE, add_missing, out_of_time
 from diagnose.checkpoint.layouts.rows import Layout, layouts, pattern, read
 from diagnose.checkpoint.layouts.single import read_file
 from diagnose.checkpoint.look import Looker
@@ -47,9 +47,7 @@ _SELDOM = re.compile(
 
 _STEPPING = re.compile(r"optim")  # counts steps, and so changes with every one
 _MIN_SHARE = 0.5  # of a file's size in the checkpoints beside it
-LATE = 600.0  # seconds between a file and all others before it counts as of another save
 _BY_TIME = (FlawKind.OLDER, FlawKind.TIME)  # layouts find such flaws, too
-SLOW_WRITE = 10e6  # bytes a second that writing and copying reach at the least
 COPYING = 60.0  # seconds from one file of a copy to the next at the most
 _NUMBER = re.compile(r"\d+")
 _MOST = 4096  # files of one folder that are looked at
@@ -221,7 +219,7 @@ def other_saves(found: Found, before: Found | None, look: Looker) -> None:
                 "partial", f"has the same age as in {before.name}: not written by this save", path
             )
             named.add(path)
-    for path, apart in _out_of_time(parts).items():
+    for path, apart in out_of_time(parts).items():
         if path in named or (before is not None and _usual(path, found, before)):
             continue
         if apart < 0 and before is not None and _copied_on(parts[path], before):
@@ -249,27 +247,9 @@ def _kept(found: Found, before: Found, look: Looker) -> set[str]:
     }
 
 
-def _out_of_time(parts: dict[str, Leaf]) -> dict[str, float]:
-    """Few files far from most others in time: path → seconds after (negative: before) them."""
-    timed = sorted((leaf.mtime, path) for path, leaf in parts.items() if leaf.mtime > 0)
-    if len(timed) < 3:
-        return {}
-    gaps = [(b[0] - a[0], i + 1) for i, (a, b) in enumerate(pairwise(timed))]
-    gap, cut = max(gaps)
-    early, late = timed[:cut], timed[cut:]
-    few, most = (early, late) if len(early) < len(late) else (late, early)
-    # The file behind the gap may have taken that long to write.
-    writing = max(parts[path].size for _, path in late) / SLOW_WRITE
-    spread = most[-1][0] - most[0][0]
-    if len(few) * 3 > len(timed) or gap < LATE + writing or gap < 3 * spread:
-        return {}
-    sign = -1.0 if few is early else 1.0
-    return {path: sign * gap for _, path in few}
-
-
 def _usual(path: str, found: Found, before: Found) -> bool:
     """Whether the file stood as far from the others in the checkpoint before, too."""
-    return counterparts(found, before).get(path) in _out_of_time(states_of(before))
+    return counterparts(found, before).get(path) in out_of_time(states_of(before))
 
 
 def _copied_on(leaf: Leaf | None, before: Found) -> bool:

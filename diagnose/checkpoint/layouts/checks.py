@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, pairwise
 from math import prod
 from typing import Any
 
@@ -24,6 +24,8 @@ from diagnose.parse.pickles import PickleError, walk
 from diagnose.text.ranks import counted
 
 MOST_NAMED = 8  # missing files that get a flaw of their own
+LATE = 600.0  # seconds between a file and all others before it counts as of another save
+SLOW_WRITE = 10e6  # bytes a second that writing and copying reach at the least
 MOST_RANKS = 1 << 17  # more is no claim to be believed
 _MOST_SERIES = 1000  # of numbered files in one folder that are judged, from the last one on
 _MAX_PICKLE = 16 << 20  # bytes of data.pkl; larger ones, of very many tensors, are not looked at
@@ -443,3 +445,21 @@ def check_ranks(found: Found, have: set[int], world: int, name: Callable[[int], 
 
 
 _PREDICATES = {"marker": marker, "common": common, "same_ranks": same_ranks}
+
+
+def out_of_time(parts: Mapping[str, Leaf]) -> dict[str, float]:
+    """Few files far from most others in time: path → seconds after (negative: before) them."""
+    timed = sorted((leaf.mtime, path) for path, leaf in parts.items() if leaf.mtime > 0)
+    if len(timed) < 3:
+        return {}
+    gaps = [(b[0] - a[0], i + 1) for i, (a, b) in enumerate(pairwise(timed))]
+    gap, cut = max(gaps)
+    early, late = timed[:cut], timed[cut:]
+    few, most = (early, late) if len(early) < len(late) else (late, early)
+    # The file behind the gap may have taken that long to write.
+    writing = max(parts[path].size for _, path in late) / SLOW_WRITE
+    spread = most[-1][0] - most[0][0]
+    if len(few) * 3 > len(timed) or gap < LATE + writing or gap < 3 * spread:
+        return {}
+    sign = -1.0 if few is early else 1.0
+    return {path: sign * gap for _, path in few}
