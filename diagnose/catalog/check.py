@@ -14,6 +14,7 @@ import regex
 
 from diagnose.catalog.authoring import BAD_ID, ID, TODO
 from diagnose.catalog.document import FileEntry, catalog_of, read_files
+from diagnose.catalog.entries import parsed
 from diagnose.catalog.expressions import (
     automaton_of,
     costly,
@@ -26,7 +27,6 @@ from diagnose.catalog.matches import CAPTURES
 from diagnose.catalog.remedies import remedy_problems
 from diagnose.catalog.schema import Catalog, Condition, KnownIssue, Signature, Vocabulary, Word
 from diagnose.catalog.stored import example_lines
-from diagnose.catalog.versions import parsed
 from diagnose.errors import CatalogError
 from diagnose.match.words import Words
 

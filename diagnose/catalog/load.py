@@ -17,7 +17,7 @@ from typing import Any
 
 import diagnose
 from diagnose import plugins
-from diagnose.catalog import kept, stored
+from diagnose.catalog import stored
 from diagnose.catalog.schema import Catalog
 from diagnose.errors import CatalogError
 
@@ -65,9 +65,9 @@ def _base(directory: Path, examples: bool) -> Catalog:
 
 def _compiled_with(directory: Path) -> str | None:
     """The revision that was compiled with an installed catalog, whose files nobody changes."""
-    if directory.parent != kept.PACKAGE.parent:
+    if directory.parent != stored.PACKAGE.parent:
         return None
-    found = [path.stem for path in kept.PACKAGE.glob(stored.name_of("*"))]
+    found = [path.stem for path in stored.PACKAGE.glob(stored.name_of("*"))]
     return found[0] if len(found) == 1 else None
 
 
@@ -86,7 +86,7 @@ def _kept(revision: str, examples: bool, read: Callable[[], Catalog]) -> Catalog
     found = stored.read(revision)
     if found is None:
         found = read()
-        kept.keep(stored.name_of(revision), stored.sections(found))
+        stored.keep(stored.name_of(revision), stored.sections(found))
     return found
 
 
@@ -187,7 +187,7 @@ def _bytes_of(path: Path) -> bytes:
 # Modules on which it depends what is compiled of a catalog.
 COMPILERS = {
     "catalog": (
-        "document", "expressions", "kept", "load", "matches", "runs", "schema", "stored",
+        "document", "expressions", "load", "matches", "runs", "schema", "stored",
     ),
     "match": ("build", "digits", "literals", "rows", "shapes"),
 }  # fmt: skip

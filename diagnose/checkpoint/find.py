@@ -1,13 +1,8 @@
 """The checkpoints below given paths, each judged alone and beside its siblings.
 
-Finds the checkpoints below given paths, and judges each alone and beside its siblings.
-
-The first layout that recognises a folder takes it, with all below it.
-
-The checkpoints of one run compared with each other.
-
-They tell of files that are missing, too small, or left from another save, and of which layout a
-checkpoint was to be of which too little is left. Copying and downloading scramble times of changes,
+The first layout that recognises a folder takes it, with all below it. Checkpoints of one run tell
+of files that are missing, too small, or left from another save, and of which layout a checkpoint
+was to be of which too little is left. Copying and downloading scramble times of changes,
 so these prove little by themselves: a claim needs a few files that differ from most others of the
 same checkpoint.
 """
@@ -21,8 +16,8 @@ from itertools import pairwise
 
 from diagnose.checkpoint.contents import span
 from diagnose.checkpoint.layouts.checks import SLOW_WRITE, add_missing, out_of_time
+from diagnose.checkpoint.layouts.hooks import read_file
 from diagnose.checkpoint.layouts.rows import Layout, layouts, pattern, read
-from diagnose.checkpoint.layouts.single import read_file
 from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import FlawKind, Found, Inspection, State, judged
 from diagnose.checkpoint.resume import resume

@@ -6,8 +6,8 @@ import fnmatch
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from diagnose.catalog.entries import how_to_check, meets
 from diagnose.catalog.schema import Catalog, Condition, KnownIssue
-from diagnose.catalog.versions import how_to_check, meets
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.judge.verdict import DIFFER, Verdict
 from diagnose.infer.rules.base import Context, Hypothesis
