@@ -1,7 +1,7 @@
 """The learned reader: which class of causes a line suggests that no signature knows.
 
 A linear model over the words of a line and their parts, learned from the labelled lines of
-`patterns/learned/` and the examples of the catalog (`catalog.learn` builds it). It suggests and
+`patterns/learned/` and the examples of the catalog (`tools/learn.py` builds it). It suggests and
 never proves: who asks gives what it says the lowest confidence. Integers all the way, so that it
 says the same on every machine.
 """
