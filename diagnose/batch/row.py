@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from diagnose.batch.jobs import JobRef
 from diagnose.batch.names import shown
-from diagnose.checkpoint.resume import newest
+from diagnose.checkpoint.model import newest
 from diagnose.cost import gpu_hours, moment, ranks_of, span, standstill
 from diagnose.diagnosis import WELL, Diagnosis
 from diagnose.ingest.sniff import Container

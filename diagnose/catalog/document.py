@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from diagnose.catalog.expressions import unusable
 from diagnose.catalog.matches import type_matches, type_near_misses
-from diagnose.catalog.runs import FieldError, type_runs
+from diagnose.catalog.remedies import FieldError, type_runs
 from diagnose.catalog.schema import Catalog, CauseClass, KnownIssue, Setting, Signature, Vocabulary
 from diagnose.errors import CatalogError
 from diagnose.lazy import dataclass

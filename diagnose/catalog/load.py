@@ -187,7 +187,7 @@ def _bytes_of(path: Path) -> bytes:
 # Modules on which it depends what is compiled of a catalog.
 COMPILERS = {
     "catalog": (
-        "document", "expressions", "load", "matches", "runs", "schema", "stored",
+        "document", "expressions", "load", "matches", "remedies", "schema", "stored",
     ),
     "match": ("build", "digits", "literals", "rows", "shapes"),
 }  # fmt: skip

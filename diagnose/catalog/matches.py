@@ -10,7 +10,7 @@ from typing import Any
 
 import regex
 
-from diagnose.catalog.runs import FieldError
+from diagnose.catalog.remedies import FieldError
 from diagnose.catalog.schema import Example, Match
 from diagnose.lazy import dataclass
 from diagnose.lazy import expression as lazily

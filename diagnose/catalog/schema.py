@@ -179,7 +179,7 @@ class Run:
     `{shell: ibstat}`, `{setting: "ddp_timeout: 7200"}`, or `{shell: [ibstat, perfquery -x]}` for
     several lines. `framework` (a launcher or scheduler too) says for which jobs it is, `file`
     where a setting stands. `<node>` and the like stand for what only the job knows;
-    `catalog.runs` lists them.
+    `catalog.remedies` lists them.
     """
 
     __pydantic_config__ = STRICT

@@ -19,8 +19,7 @@ from diagnose.checkpoint.layouts.checks import SLOW_WRITE, add_missing, out_of_t
 from diagnose.checkpoint.layouts.hooks import read_file
 from diagnose.checkpoint.layouts.rows import Layout, layouts, pattern, read
 from diagnose.checkpoint.look import Looker
-from diagnose.checkpoint.model import FlawKind, Found, Inspection, State, judged
-from diagnose.checkpoint.resume import resume
+from diagnose.checkpoint.model import FlawKind, Found, Inspection, State, judged, resume
 from diagnose.checkpoint.tree import MAX_FILES, Folder, Leaf, read_tree
 from diagnose.errors import InputError
 from diagnose.ingest.names import why_unreadable

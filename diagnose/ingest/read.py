@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import field, replace
 from itertools import chain
 
-from diagnose.ingest import journal
+from diagnose.ingest import log_drivers
 from diagnose.ingest.chunks import (
     CHUNK_LIMIT,
     cuts,
@@ -19,7 +19,7 @@ from diagnose.ingest.chunks import (
     stream_chunks,
 )
 from diagnose.ingest.compress import Codec, codec_of, decompress
-from diagnose.ingest.partial import LINES_LOOKED_AT, join_partials, partial_form
+from diagnose.ingest.log_drivers import LINES_LOOKED_AT, join_partials, partial_form
 from diagnose.ingest.raw import Reader, Store, data_from, reason
 from diagnose.ingest.sniff import HEAD, Container, describe, encoding_of
 from diagnose.ingest.source import Budget, Chunk
@@ -281,8 +281,8 @@ def _without_start(blocks: Iterator[bytes], length: int) -> Iterator[bytes]:
 
 
 def _as_utf8(blocks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
-    if encoding in (journal.EXPORT, journal.VERBOSE):
-        yield from journal.printed(blocks, encoding)
+    if encoding in (log_drivers.EXPORT, log_drivers.VERBOSE):
+        yield from log_drivers.journal_lines(blocks, encoding)
         return
     decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
     for block in blocks:

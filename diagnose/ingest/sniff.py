@@ -8,7 +8,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from diagnose import plugins
-from diagnose.ingest import journal
+from diagnose.ingest import log_drivers
 from diagnose.lazy import expression
 from diagnose.search import held, places
 
@@ -151,7 +151,7 @@ def encoding_of(head: bytes) -> tuple[str, int]:
         return "utf-8", 3
     if head[:2] in _UTF16:
         return _UTF16[head[:2]], 2
-    if form := journal.form_of(head):
+    if form := log_drivers.journal_form(head):
         return form, 0
     pairs = len(head) // 2
     if pairs >= 2 and b"\0" in head:

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from diagnose.checkpoint.model import Checkpoint, Inspection
-from diagnose.checkpoint.resume import resume
+from diagnose.checkpoint.model import Checkpoint, Inspection, resume
 from diagnose.errors import InputError
 from diagnose.ingest.names import printable
 from diagnose.ingest.source import Source
