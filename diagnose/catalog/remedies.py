@@ -163,7 +163,7 @@ def unknown(text: str) -> Iterator[str]:
     return (name for name in placeholders_in(text) if name not in PLACEHOLDERS)
 
 
-_ADMIN = re.compile(
+_ADMIN = expression(
     r"""(?x) (?:^|[;&|(]\s*|\bsudo\s+) (?:
       systemctl\s+(?:start|stop|restart|enable|disable|mask|daemon-reload) | modprobe | rmmod
     | sysctl\s+-w | mount\s+-o | umount | ip\s+link\s+set | firewall-cmd | iptables\s+-[ADI]
@@ -175,7 +175,7 @@ _ADMIN = re.compile(
     | kubectl\s+(?:cordon|uncordon|drain|taint) | dkms\s+(?:install|build|remove)
     ) (?![\w-])"""
 )
-_CHANGES = re.compile(
+_CHANGES = expression(
     r"""(?x) (?:^|[;&|(]\s*|\bsudo\s+) (?:
       (?:\w+=\S*\s+)*(?:pip|conda|uv\s+pip)\s+(?:install|uninstall|update) | rm | mv | rmdir | tee
     | kill | pkill | killall | scancel | mount\s+[^|] | umount | fusermount
@@ -184,19 +184,19 @@ _CHANGES = re.compile(
     | find\s.*-delete | fio | dd\s.*of= | make
     ) (?![\w-])"""
 )
-_LOOKS = re.compile(
+_LOOKS = expression(
     r"(?:^|[;&|(]\s*)(?:ipmitool\s+(?:sel|sdr)|mstflint\s+-d\s+\S+\s+q|smartctl\s+-a"
     r"|nvme\s+smart-log|nvidia-bug-report\.sh)(?![\w-])"
 )
-_POWER = re.compile(r"\b(?:reboot|shutdown|poweroff|halt)\b|\bpower\s+(?:cycle|off|reset)\b")
-_QUOTED = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*\"""")
-_POWERED = re.compile(r"last\s+-x\b[^;|&]*")  # only reads when there was one
-_DESTROYS = re.compile(r"(?:^|[;&|(]\s*)rm\s|-delete\b|kubectl\s+delete|docker\s+rm\b")
+_POWER = expression(r"\b(?:reboot|shutdown|poweroff|halt)\b|\bpower\s+(?:cycle|off|reset)\b")
+_QUOTED = expression(r"""'[^']*'|"(?:[^"\\]|\\.)*\"""")
+_POWERED = expression(r"last\s+-x\b[^;|&]*")  # only reads when there was one
+_DESTROYS = expression(r"(?:^|[;&|(]\s*)rm\s|-delete\b|kubectl\s+delete|docker\s+rm\b")
 
 # Text that no remedy has, and why. `file_system` has an exception of its own.
 _DENIED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
-    (re.compile(expression), why)
-    for expression, why in (
+    (expression(text), why)
+    for text, why in (
         (
             r"\brm\s+-\w*r\w*\s[^;&|\n]*(?:\$\(|`|\$[A-Za-z_]|\$\{\w+\})",
             "rm -r of what may be empty",
@@ -219,13 +219,13 @@ _DENIED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\bmkfs\b|\bof=/dev/(?!null)", "overwrites a device"),
     )
 )
-_REINSTALL = re.compile(r"--force-reinstall")
-_FILE_SYSTEM = re.compile(r"set_sharing_strategy\(.file_system")
-_ATTACHES = re.compile(r"\bpy-spy\s+(?:dump|record|top)\b|\bgdb\s+-p\b")
-_ELLIPSIS = re.compile(r"(?:^|\s)(?:\.\.\.|…)(?:\s|$)")
+_REINSTALL = expression(r"--force-reinstall")
+_FILE_SYSTEM = expression(r"set_sharing_strategy\(.file_system")
+_ATTACHES = expression(r"\bpy-spy\s+(?:dump|record|top)\b|\bgdb\s+-p\b")
+_ELLIPSIS = expression(r"(?:^|\s)(?:\.\.\.|…)(?:\s|$)")
 
-_SETTING_ID = re.compile(r"[a-z]+(?:-[a-z]+)*\Z")
-_REFERENCE = re.compile(r"https?://\S+\Z")
+_SETTING_ID = expression(r"[a-z]+(?:-[a-z]+)*\Z")
+_REFERENCE = expression(r"https?://\S+\Z")
 
 _PARSE = """while IFS= read -r -d '' text; do
   if ( eval "set -n"$'\\n'"$text" ) 2>/dev/null; then echo yes; else echo no; fi
