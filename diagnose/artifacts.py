@@ -7,11 +7,12 @@ a time and only their columns are kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from diagnose.ingest.source import Source
+from diagnose.lazy import dataclass
 
 if TYPE_CHECKING:
     from diagnose.catalog.schema import Held

@@ -6,7 +6,9 @@ NCCL's own call lines (`parse/nccl_coll.py`), RAS reports (`parse/ras.py`) and I
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from diagnose.lazy import dataclass
 
 MAX_SEQ = 1 << 44  # of calls; a counter that tells more is damaged
 MAX_COMM = 1 << 18  # ranks of a communicator; a line that tells more is damaged

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import numpy.typing as npt
+
+from diagnose.lazy import dataclass
 
 STATES = ("enqueued", "started", "completed")
 ENQUEUED, STARTED, COMPLETED = range(3)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from diagnose.lazy import dataclass
 
 MAX_RANKS = 1 << 18  # of one report
 MAX_SNAPSHOTS = 10_000

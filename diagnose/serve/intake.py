@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from starlette.requests import Request
 
+from diagnose.lazy import dataclass
 from diagnose.serve import body, fetch, spool
 from diagnose.serve.body import Sending, Uploads
 from diagnose.serve.desk import Desk, FullError

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
+from diagnose.lazy import dataclass
 from diagnose.parse.tracebacks import TRACEBACK
 from diagnose.timeline.event import Event, Fields, Meaning, Timeline
 from diagnose.timeline.raised import tracebacks_in

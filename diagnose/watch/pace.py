@@ -8,8 +8,10 @@ may come again.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import median
+
+from diagnose.lazy import dataclass
 
 KEPT = 64  # intervals
 LEAST = 4  # intervals of which a heartbeat is made

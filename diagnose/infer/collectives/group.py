@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from diagnose.lazy import dataclass
 
 DEFAULT_GROUP = "default_pg"
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from diagnose.infer.judge.graph import ends
 from diagnose.infer.judge.ops import Op, Unit
 from diagnose.infer.judge.standing import Standing
+from diagnose.lazy import dataclass
 
 _Targets = tuple[Collection[int], Collection[int]]
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf
 
+from diagnose.lazy import dataclass
 from diagnose.report.html.events import Events
 from diagnose.timeline.event import Event, Meaning, Timeline
 from diagnose.timeline.positions import merged, taken
