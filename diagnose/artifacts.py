@@ -7,12 +7,11 @@ a time and only their columns are kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from diagnose.ingest.source import Source
-from diagnose.lazy import dataclass
 
 if TYPE_CHECKING:
     from diagnose.catalog.schema import Held

@@ -7,10 +7,10 @@ here, so they cannot disagree about one job.
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import datetime
 
 from diagnose.diagnosis import WELL, Diagnosis, JobFacts
-from diagnose.lazy import dataclass
 from diagnose.text import times
 from diagnose.timeline.event import Timeline
 

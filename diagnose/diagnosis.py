@@ -8,12 +8,11 @@ ISO 8601 strings in the job's own clock. `schemas/diagnosis-2.json` is made from
 from __future__ import annotations
 
 import json
-from dataclasses import field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from diagnose.catalog.schema import Needs, Risk, Run
-from diagnose.lazy import dataclass
 from diagnose.text.ranks import ranks_phrase
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from diagnose.catalog import reader
@@ -13,7 +14,6 @@ from diagnose.catalog.schema import Catalog, Signature
 from diagnose.infer.rules.learned import may_tell, message_of
 from diagnose.job.load import load_text
 from diagnose.job.model import Job
-from diagnose.lazy import dataclass
 from diagnose.match.compile import compile_matcher
 from diagnose.parse.prefix import peel
 

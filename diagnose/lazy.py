@@ -2,100 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import sys
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, AnyStr, TypeVar, cast, overload
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, AnyStr, TypeVar, cast, overload
 
 T = TypeVar("T")
-
-if TYPE_CHECKING:
-    from dataclasses import dataclass as dataclass  # noqa: PLC0414  re-exported
-else:
-
-    def dataclass(cls=None, /, **options: bool) -> Any:
-        """What `dataclasses.dataclass` gives, whose methods are generated when they are used.
-
-        To generate them takes a millisecond for a frozen class; a start defines 150 classes and
-        uses few methods. That nobody assigns to a frozen instance is left to the type checker.
-        Options: frozen, slots, repr, eq, unsafe_hash.
-        """
-        return partial(_dataclass, **options) if cls is None else _dataclass(cls, **options)
-
-
-def _dataclass(cls: Any, *, slots: bool = False, **options: bool) -> Any:
-    own = vars(cls)
-    eq = options.get("eq", True)
-    hashed = eq and (options.get("frozen", False) or options.get("unsafe_hash", False))
-    asked = {"__init__": True, "__repr__": options.get("repr", True), "__eq__": eq}
-    asked["__hash__"] = hashed
-    missing = [name for name in asked if own.get(name) is None]
-    made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots)(cls)
-    for name in missing:
-        if asked[name]:
-            setattr(made, name, _generated_later(made, name))
-    if eq and not hashed and "__hash__" in missing:
-        made.__hash__ = None
-    return made
-
-
-_FEW = 40  # instances that are filled in the time in which `__init__` is generated
-
-
-def _generated_later(cls: type, name: str) -> Callable[..., Any]:
-    """A method of a dataclass that puts the generated one in its place when that pays."""
-    calls = 0
-
-    def method(self: Any, *arguments: Any, **named: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        fields = dataclasses.fields(cls)
-        if name == "__init__" and calls <= _FEW and _filled(self, fields, arguments, named):
-            return None
-        twin = dataclasses.make_dataclass(
-            cls.__name__,
-            [(field.name, field.type, field) for field in fields],
-            namespace={"__post_init__": None} if hasattr(cls, "__post_init__") else {},
-            init=name == "__init__",
-            repr=name == "__repr__",
-            eq=name in ("__eq__", "__hash__"),
-            unsafe_hash=name == "__hash__",
-            slots="__slots__" in vars(cls),
-        )
-        generated = vars(twin)[name]
-        setattr(cls, name, generated)
-        return generated(self, *arguments, **named)
-
-    return method
-
-
-def _filled(
-    instance: Any,
-    fields: Sequence[dataclasses.Field[Any]],
-    arguments: Sequence[Any],
-    named: Mapping[str, Any],
-) -> bool:
-    """Whether an instance was given its fields; not for arguments that `__init__` refuses."""
-    names = [field.name for field in fields if field.init]
-    given = {**dict(zip(names, arguments, strict=False)), **named}
-    if len(given) != len(arguments) + len(named) or not given.keys() <= {*names}:
-        return False
-    for field in fields:
-        if field.name not in given:
-            if field.default_factory is not dataclasses.MISSING:
-                given[field.name] = field.default_factory()
-            elif field.default is not dataclasses.MISSING:
-                given[field.name] = field.default
-            elif field.init:
-                return False
-    for name, value in given.items():
-        setattr(instance, name, value)
-    if hasattr(instance, "__post_init__"):
-        instance.__post_init__()
-    return True
 
 
 class Lazy(Sequence[T]):

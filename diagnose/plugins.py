@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
-
-from diagnose.lazy import dataclass
 
 READERS = "diagnose.readers"
 RULES = "diagnose.rules"

@@ -1,15 +1,13 @@
 """Sequences and mappings whose items are made when they are asked for."""
 
 import copy
-import dataclasses
-import pickle
 import re
 from pathlib import Path
 
 import pytest
 
 import diagnose
-from diagnose.lazy import Lazy, Named, dataclass, expression
+from diagnose.lazy import Lazy, Named, expression
 
 
 class Squares(Lazy[int]):
@@ -73,75 +71,3 @@ def test_possessive_groups_are_compiled_by_what_matches_them_right_everywhere() 
     found = {name for name, text in texts.items() if _POSSESSIVE_GROUP.search(text)}
     assert "parse/pickles.py" in found
     assert [name for name in sorted(found) if "lazy import compiled" not in texts[name]] == []
-
-
-def plain(**options: bool) -> type:
-    """A class whose fields have all kinds of defaults, by `dataclasses` itself."""
-    return dataclasses.dataclass(**options)(type("Part", (), body()))
-
-
-def body() -> dict[str, object]:
-    return {
-        "__doc__": "A part.",
-        "__annotations__": {"name": "str", "size": "int", "parts": "list[int]", "seen": "int"},
-        "size": 3,
-        "parts": dataclasses.field(default_factory=list),
-        "seen": dataclasses.field(default=0, init=False, compare=False),
-    }
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {}, {"slots": True}, {"frozen": True, "slots": True}, {"eq": False},
-        {"slots": True, "unsafe_hash": True}, {"repr": False, "frozen": True},
-    ],
-)  # fmt: skip
-def test_a_dataclass_is_as_the_one_of_dataclasses(options: dict[str, bool]) -> None:
-    lazy, known = dataclass(**options)(type("Part", (), body())), plain(**options)
-    for calls in range(100):  # before and after its methods were generated
-        one, other = lazy("a", parts=[calls]), known("a", parts=[calls])
-        assert dataclasses.asdict(one) == dataclasses.asdict(other)
-        assert (repr(one) == repr(other)) is options.get("repr", True)
-        assert (one == lazy("a", 3, [calls])) is (other == known("a", 3, [calls]))
-        changed = dataclasses.replace(one, size=calls)
-        assert (changed.size, changed.parts) == (calls, [calls])
-        for given, named in (
-            ((), {}),
-            (("a", 1, [], 2), {}),
-            (("a",), {"no": 1}),
-            (("a",), {"name": ""}),
-        ):
-            with pytest.raises(TypeError) as expected:
-                known(*given, **named)
-            with pytest.raises(TypeError) as raised:
-                lazy(*given, **named)
-            assert str(raised.value) == str(expected.value)
-    hashed = options.get("unsafe_hash") or options.get("frozen") or options.get("eq") is False
-    assert (lazy.__hash__ is not None) is (known.__hash__ is not None) is bool(hashed)
-    assert lazy.__match_args__ == known.__match_args__
-    assert hasattr(one, "__dict__") is hasattr(other, "__dict__")
-
-
-@dataclass(frozen=True, slots=True)
-class Whole:
-    name: str
-    longer: str = dataclasses.field(default="", compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "longer", self.name * 2)
-
-
-@dataclass(frozen=True, slots=True)
-class More(Whole):
-    size: int = 0
-
-    def __repr__(self) -> str:
-        return f"more of {self.name}"
-
-
-def test_a_dataclass_keeps_what_is_its_own() -> None:
-    one = More("a", size=2)
-    assert (one.longer, repr(one), hash(one)) == ("aa", "more of a", hash(("a", 2)))
-    assert one == More("a", "other", 2) != Whole("a")
-    assert pickle.loads(pickle.dumps(one)) == one == copy.deepcopy(one)

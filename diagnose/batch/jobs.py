@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Literal
 
@@ -43,7 +43,6 @@ from diagnose.ingest.names import (
 )
 from diagnose.ingest.place import File, Place, holds_results, place_of, walk
 from diagnose.ingest.raw import reason
-from diagnose.lazy import dataclass
 
 Kind = Literal["archive", "folder", "log", "logs", "missing"]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from itertools import combinations, takewhile
 
@@ -18,7 +19,6 @@ from diagnose.ingest.names import PACKED
 from diagnose.ingest.place import File, Place
 from diagnose.ingest.sniff import encoding_of
 from diagnose.ingest.source import Budget
-from diagnose.lazy import dataclass
 from diagnose.parse.path import read_path
 from diagnose.parse.prefix import peel
 

@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
 from contextlib import contextmanager, suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import FrameType
@@ -28,7 +28,6 @@ from diagnose.batch.work import Options, Result, diagnose_one
 from diagnose.catalog.load import load_catalog
 from diagnose.errors import InputError
 from diagnose.ingest.raw import reason
-from diagnose.lazy import dataclass
 from diagnose.match.compile import compile_matcher
 from diagnose.runtime.workers import Pool, TooLongError
 

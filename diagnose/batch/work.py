@@ -6,7 +6,7 @@ Nothing here loads Arrow or pandas, which would be half of the memory of a worke
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,6 @@ from diagnose.ingest.raw import reason
 from diagnose.ingest.recognise import nothing
 from diagnose.job.load import read, saved
 from diagnose.job.model import Job
-from diagnose.lazy import dataclass
 from diagnose.parse.path import read_path
 from diagnose.redact.redactor import secrets_only
 from diagnose.report.html.context import learn

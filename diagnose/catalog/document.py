@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from diagnose.catalog.matches import type_matches, type_near_misses
 from diagnose.catalog.remedies import FieldError, type_runs
 from diagnose.catalog.schema import Catalog, CauseClass, KnownIssue, Setting, Signature, Vocabulary
 from diagnose.errors import CatalogError
-from diagnose.lazy import dataclass
 
 MAX_DEPTH = 32
 MAX_NODES = 100_000  # of one file, aliases written out

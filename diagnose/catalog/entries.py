@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from operator import eq, ge, gt, le, lt, ne
 
@@ -25,7 +26,7 @@ from diagnose.catalog.schema import (
 )
 from diagnose.catalog.stored import word_index
 from diagnose.errors import InputError
-from diagnose.lazy import dataclass, expression
+from diagnose.lazy import expression
 
 _PREFIX = "word."
 # Ends of ids: of a word in the last line of a traceback, and of one whose printer goes on.

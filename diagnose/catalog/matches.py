@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
@@ -12,7 +12,6 @@ import regex
 
 from diagnose.catalog.remedies import FieldError
 from diagnose.catalog.schema import Example, Match
-from diagnose.lazy import dataclass
 from diagnose.lazy import expression as lazily
 from diagnose.parse.prefix import peel
 

@@ -1,7 +1,7 @@
 """The learned reader: which class of causes a line suggests that no signature knows.
 
 A linear model over the words of a line and their parts, learned from the labelled lines of
-`patterns/learned/` and the examples of the catalog (`tools/learn.py` builds it). It suggests and
+`patterns/learned/` and the examples of the catalog (`catalog.learn` builds it). It suggests and
 never proves: who asks gives what it says the lowest confidence. Integers all the way, so that it
 says the same on every machine.
 """
@@ -12,11 +12,12 @@ import json
 import math
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from zlib import crc32, decompress
 
 from diagnose.catalog.load import default_dir
-from diagnose.lazy import dataclass, expression
+from diagnose.lazy import expression
 
 FILE = "model.bin"
 FORMAT = 2

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
-
-from diagnose.lazy import dataclass
 
 WordStrength = Literal["weak", "medium", "strong"]
 WordRole = Literal["cause", "aftermath"]

@@ -13,13 +13,13 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, NamedTuple
 
 from diagnose.checkpoint.model import Flaw, State
 from diagnose.ingest.raw import Reader
-from diagnose.lazy import compiled, dataclass
+from diagnose.lazy import compiled
 from diagnose.parse.pickles import PickleError, walk
 from diagnose.text.ranks import counted
 

@@ -21,7 +21,7 @@ import re
 from array import array
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -34,7 +34,6 @@ from diagnose.checkpoint.torch_files import HOLE, MAGIC, holes, read_archive, wr
 from diagnose.checkpoint.tree import Leaf
 from diagnose.ingest.place import LocalPlace
 from diagnose.ingest.raw import Reader, reason
-from diagnose.lazy import dataclass
 from diagnose.parse.pickles import CODES, OPAQUE, Bounds, Global, Names, UnsafePickleError, walk
 
 MAX_BYTES = 64 << 20

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from threading import Lock
 from typing import Any, Literal
@@ -30,7 +30,6 @@ from diagnose.checkpoint.model import Flaw, Found
 from diagnose.checkpoint.tree import Leaf
 from diagnose.ingest.place import LocalPlace
 from diagnose.ingest.raw import reason
-from diagnose.lazy import dataclass
 from diagnose.parse.pickles import NoPickleError, TruncatedPickleError, end_of
 from diagnose.text.ranks import counted
 

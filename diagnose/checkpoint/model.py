@@ -6,13 +6,12 @@ import json
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Any, Literal
 
 from diagnose.checkpoint.tree import Leaf
 from diagnose.cost import gpu_hours, span
-from diagnose.lazy import dataclass
 from diagnose.text.times import moment
 from diagnose.timeline.event import Timeline
 

@@ -9,11 +9,10 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from diagnose.ingest.place import File, Place, place_of
 from diagnose.ingest.raw import Reader, reason
-from diagnose.lazy import dataclass
 
 MAX_FILES = 500_000  # of one tree
 MAX_DEPTH = 12  # folders inside each other

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from diagnose.errors import InputError
-from diagnose.lazy import dataclass
 
 if TYPE_CHECKING:
     from diagnose.catalog.schema import Catalog

@@ -15,14 +15,13 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from io import BytesIO
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
 from diagnose.collect import proc
-from diagnose.lazy import dataclass
 from diagnose.runtime.process import die_with_parent, run
 
 _MAX_OUTPUT = 16 << 20

@@ -10,7 +10,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from diagnose.collect import owners, proc
@@ -25,7 +25,6 @@ from diagnose.collect.seen import (
     is_python,
     look_at_all,
 )
-from diagnose.lazy import dataclass
 
 _LOADER = ("pt_data_worker", "multiprocessing.spawn", "multiprocessing.forkserver")
 _LIBRARIES = (b"libtorch_cpu", b"libnccl", b"librccl", b"libjax", b"xla_extension", b"libhccl")

@@ -11,12 +11,12 @@ import stat
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from diagnose.collect import owners, proc
 from diagnose.collect.children import Unavailable
 from diagnose.collect.model import Process
 from diagnose.collect.sink import Sink
-from diagnose.lazy import dataclass
 
 TAIL = 256 << 10
 _BEFORE = 16 << 10  # read and masked, too: of a secret that is cut nobody sees what it is

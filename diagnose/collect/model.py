@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
-
-from diagnose.lazy import dataclass
 
 SCHEMA = "diagnose-bundle/1"
 NODE_SCHEMA = "node/1"

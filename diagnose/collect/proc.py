@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-
-from diagnose.lazy import dataclass
 
 PROC = Path("/proc")
 _SMALL = 1 << 20

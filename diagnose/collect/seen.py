@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
 from diagnose.collect import proc
 from diagnose.collect.children import TimedOut, bounded
-from diagnose.lazy import dataclass
 
 # How launchers tell a process its rank, and the number of ranks, in the job and on its node.
 # Torch's own come first: a task of Slurm or MPI may be a launcher with ranks below it.

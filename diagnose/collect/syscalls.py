@@ -11,9 +11,9 @@ import os
 import platform
 import re
 from contextlib import suppress
+from dataclasses import dataclass
 
 from diagnose.collect import proc
-from diagnose.lazy import dataclass
 
 _X86_64 = {
     0: "read", 1: "write", 2: "open", 3: "close", 4: "stat", 5: "fstat", 6: "lstat", 7: "poll",

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from diagnose.errors import InputError
 from diagnose.fleet.columns import moment, positions, split, total
 from diagnose.fleet.jobs import NEVER, Jobs
-from diagnose.lazy import dataclass
 
 CAUSE, HOST, WEEK = "cause", "host", "week"
 USER_LABEL = "user-label"  # the label `user`, however it is spelt in the paths

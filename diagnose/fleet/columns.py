@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-
-from diagnose.lazy import dataclass
 
 TEXTS = (
     "labels", "verdict", "class", "signature", "confidence", "fingerprint", "title", "versions",

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +26,6 @@ import pyarrow.compute as pc
 from diagnose.batch.names import shown
 from diagnose.diagnosis import WELL
 from diagnose.fleet.columns import UNKNOWN, Coded, Lists, Part, coded, pair_keys, pairs
-from diagnose.lazy import dataclass
 
 TROUBLED = ("hung", "failed", "unknown")
 MAX_RANKS_A_HOST = 16  # with more of them the list of hosts is not whole

@@ -26,13 +26,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from diagnose.fleet.columns import Lists, pair_keys, pairs, positions, span, total
 from diagnose.fleet.jobs import Jobs
-from diagnose.lazy import dataclass
 
 ALPHA = 0.01
 MIN_RATIO = 3.0

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -19,7 +20,6 @@ from diagnose.fleet.causes import hours
 from diagnose.fleet.columns import UNKNOWN, Coded, span, split, total
 from diagnose.fleet.jobs import Jobs
 from diagnose.fleet.nodes import hypergeometric
-from diagnose.lazy import dataclass
 
 ALPHA = 0.05
 MIN_INCIDENTS = 3

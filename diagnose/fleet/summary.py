@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from diagnose.fleet.jobs import Jobs
 from diagnose.fleet.nodes import Nodes, nodes
 from diagnose.fleet.recurring import Recurring, recurring
 from diagnose.fleet.unknowns import Gap, unknowns, unreadable
-from diagnose.lazy import dataclass
 
 SCHEMA = "diagnose-fleet/1"
 MAX_WORST = 20

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from dataclasses import dataclass
 
 import numpy as np
 
 from diagnose.fleet.causes import hours
 from diagnose.fleet.columns import UNKNOWN, Coded, span, split, total
 from diagnose.fleet.jobs import Jobs
-from diagnose.lazy import dataclass
 
 MAX_EXAMPLES = 5
 MAX_KEY = 300  # characters of a normalised text

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from diagnose.ingest.archive_formats import (
@@ -35,7 +35,6 @@ from diagnose.ingest.read import look
 from diagnose.ingest.recognise import HOLD_MEMBERS, may_be_archive, nothing, source_of
 from diagnose.ingest.sniff import HEAD
 from diagnose.ingest.source import TEXT_KINDS, Budget, Source, is_document
-from diagnose.lazy import dataclass
 from diagnose.parse.path import PathHints, read_path
 from diagnose.text.ranks import counted
 

@@ -22,14 +22,13 @@ import struct
 import tarfile
 import zipfile
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from diagnose.ingest.compress import Codec
 from diagnose.ingest.names import printable
 from diagnose.ingest.raw import BytesStore, GzipStore, Reader, SliceStore, Store
 from diagnose.ingest.source import Budget
-from diagnose.lazy import dataclass
 
 NAME_LIMIT = 4096  # characters of a member's name
 SHOWN = 200  # characters of a name in a note

@@ -7,7 +7,7 @@ import shutil
 import stat
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
@@ -29,7 +29,7 @@ from diagnose.ingest.read import ZEROS_LIMIT, look
 from diagnose.ingest.recognise import may_be_archive, nothing, source_of
 from diagnose.ingest.sniff import is_log_name
 from diagnose.ingest.source import Source
-from diagnose.lazy import dataclass, expression
+from diagnose.lazy import expression
 from diagnose.parse.path import PathHints, read_path
 
 MAX_FILES = 50_000  # of one job

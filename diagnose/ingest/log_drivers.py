@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from diagnose.lazy import dataclass, expression
+from diagnose.lazy import expression
 from diagnose.parse.chunk import Chunk
 
 EXPORT, VERBOSE = "journal-export", "journal-verbose"

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import dataclass
 from itertools import pairwise
 
 from diagnose.ingest import glued, unwrap
 from diagnose.ingest.glued import may_be_glued, part
 from diagnose.ingest.unwrap import join_wrapped, may_be_wrapped
-from diagnose.lazy import dataclass, expression
+from diagnose.lazy import expression
 from diagnose.search import places
 
 _SAMPLE_LINES = 300

@@ -9,6 +9,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
@@ -20,7 +21,6 @@ from typing import Any, Protocol, TypeVar
 from diagnose.errors import InputError
 from diagnose.ingest.names import MAX_ENTRIES, is_results, is_url
 from diagnose.ingest.raw import BytesStore, FileStore, Reader, SpoolStore, Store, reason
-from diagnose.lazy import dataclass
 
 _TAG_PIECE = 4096
 

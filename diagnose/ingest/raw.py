@@ -10,13 +10,12 @@ import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import IO, Protocol
 
 from diagnose.ingest.source import Budget
-from diagnose.lazy import dataclass
 
 
 class Reader(Protocol):

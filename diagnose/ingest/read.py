@@ -6,7 +6,7 @@ import codecs
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from diagnose.ingest import log_drivers
@@ -23,7 +23,6 @@ from diagnose.ingest.log_drivers import LINES_LOOKED_AT, join_partials, partial_
 from diagnose.ingest.raw import Reader, Store, data_from, reason
 from diagnose.ingest.sniff import HEAD, Container, describe, encoding_of
 from diagnose.ingest.source import Budget, Chunk
-from diagnose.lazy import dataclass
 
 DOCUMENT_LIMIT = 64 << 20  # bytes of a dump or another file that is read as a whole
 ZEROS_LIMIT = 256 << 20  # NULs at the start of a log that are read to see what stands behind them

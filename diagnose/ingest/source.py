@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from diagnose import plugins
 from diagnose.ingest.sniff import Container
-from diagnose.lazy import dataclass
 from diagnose.parse.chunk import Chunk
 
 

@@ -7,14 +7,13 @@ read them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from diagnose.catalog.schema import Signature
 from diagnose.ingest.read import TextChunks
 from diagnose.ingest.source import Source
 from diagnose.job.identity import authors
-from diagnose.lazy import dataclass
 from diagnose.match.compile import Matcher
 from diagnose.match.scanner import SourceScan, scan_source
 from diagnose.timeline.draft import Drafted, drafts_of

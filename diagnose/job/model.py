@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,6 @@ from diagnose.catalog.schema import Catalog
 from diagnose.ingest.find import PASTED
 from diagnose.ingest.source import TEXT_KINDS, Source
 from diagnose.job.identity import hosts_of_ranks, ranks_of_pids
-from diagnose.lazy import dataclass
 from diagnose.match.scanner import SourceScan, scan_source
 from diagnose.text.ranks import counted
 from diagnose.timeline.build import build

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Union
@@ -14,7 +15,6 @@ from diagnose.errors import InputError
 from diagnose.ingest.read import PASTE_LIMIT, TextChunks
 from diagnose.ingest.source import TEXT_KINDS, Source
 from diagnose.job.batches import SMALL, Scans, batches, scan_batch, small
-from diagnose.lazy import dataclass
 from diagnose.match.calls import Noted
 from diagnose.match.compile import Matcher, compile_matcher
 from diagnose.match.gather import Gathered, gather, join, portable

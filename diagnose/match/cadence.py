@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
 from typing import NamedTuple
 
 from diagnose.ingest.source import Chunk
-from diagnose.lazy import dataclass, expression
+from diagnose.lazy import expression
 from diagnose.match.lines import LINE_WINDOW, Raw, author_in, author_of, filled_lines, text_of
 from diagnose.match.shapes import shape
 from diagnose.parse.prefix import peel

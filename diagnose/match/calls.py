@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from diagnose.ingest.source import Chunk, Source
-from diagnose.lazy import dataclass, expression
+from diagnose.lazy import expression
 from diagnose.match.rows import CALL, CALLS, INIT
 from diagnose.parse.nccl_inits import Inits
 from diagnose.search import compile_database, hits_of

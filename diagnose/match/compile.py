@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate
 from operator import itemgetter
@@ -26,7 +27,6 @@ import regex
 from diagnose import search
 from diagnose.catalog import stored
 from diagnose.catalog.schema import Catalog
-from diagnose.lazy import dataclass
 from diagnose.match.calls import CallMarks
 from diagnose.match.rows import DATABASES, INIT, name_of, patterns_of
 from diagnose.match.words import Words

@@ -15,14 +15,14 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter
 from typing import NamedTuple, Protocol
 
 from diagnose.catalog.schema import Signature
 from diagnose.ingest.read import TextChunks
 from diagnose.ingest.source import Chunk, Source
-from diagnose.lazy import dataclass, expression
+from diagnose.lazy import expression
 from diagnose.match.cadence import LIMIT, REACH, Beginning, beginnings
 from diagnose.match.calls import CallMarks, Noted
 from diagnose.match.compile import Matcher

@@ -8,7 +8,7 @@ fine costs lines that are kept for nothing, one that is too coarse the last word
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import count, islice
 from typing import Any, NamedTuple, Protocol
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from diagnose.catalog.entries import Meant
 from diagnose.formats import table
 from diagnose.ingest.source import Chunk
-from diagnose.lazy import dataclass, expression
+from diagnose.lazy import expression
 from diagnose.parse.prefix import Prefix, peel
 
 # How far a line's start and end are looked for around a match, and how much of it is kept.

@@ -10,13 +10,12 @@ places.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
 
 from diagnose.catalog.entries import Meant
 from diagnose.ingest.source import Chunk
-from diagnose.lazy import dataclass
 from diagnose.match.calls import CallMarks, marks_in, with_init
 from diagnose.match.compile import Found, Matcher, dense, in_text
 from diagnose.match.digits import ANYWHERE, blurred, digits_in, may_match, words_around_digits

@@ -19,6 +19,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import accumulate
 
@@ -26,7 +27,7 @@ import hyperscan as hs
 
 from diagnose.catalog.schema import Catalog, Signature, Vocabulary, literals
 from diagnose.catalog.stored import sizes
-from diagnose.lazy import Lazy, dataclass, expression
+from diagnose.lazy import Lazy, expression
 from diagnose.match.literals import BULK, openings, parts, required
 
 DATABASES = ("marks", "bulk", "rest", "words", "everywhere", "sampled-first", "sampled-all")

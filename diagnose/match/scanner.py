@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import accumulate, chain
 from math import inf
 from operator import attrgetter
@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 from diagnose.catalog.entries import Meant
 from diagnose.ingest.read import TextChunks
 from diagnose.ingest.source import Chunk, Source
-from diagnose.lazy import dataclass
 from diagnose.match.cadence import OwnWay, beats, own_way
 from diagnose.match.calls import Forward, Noted, forward_calls, last_calls
 from diagnose.match.compile import MATCH_TIMEOUT_S, Found, Matcher, in_text

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import accumulate, compress
 from operator import itemgetter
 from typing import Generic, TypeVar
-
-from diagnose.lazy import dataclass
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")

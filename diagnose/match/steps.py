@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from operator import itemgetter
 
 from diagnose.ingest.source import Chunk
-from diagnose.lazy import dataclass
 from diagnose.match.compile import Matcher
 from diagnose.match.lines import author_in, author_of, authors_of
 from diagnose.match.shapes import Runs, Shapes, shape

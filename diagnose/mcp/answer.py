@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 
-from diagnose.lazy import dataclass
 from diagnose.text.ranks import counted
 
 LIMIT = 24_000  # bytes of an answer as JSON

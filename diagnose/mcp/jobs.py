@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 
@@ -17,7 +17,6 @@ from diagnose.ingest import find_sources
 from diagnose.job.load import load_text, read, saved
 from diagnose.job.model import Job
 from diagnose.job.parallel import processes
-from diagnose.lazy import dataclass
 from diagnose.mcp.root import Root
 from diagnose.redact.redactor import Redactor
 from diagnose.report.html.context import learn

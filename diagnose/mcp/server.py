@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import socket
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -19,7 +20,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from diagnose import __version__
 from diagnose.catalog.load import load_catalog
 from diagnose.errors import InputError
-from diagnose.lazy import dataclass
 from diagnose.mcp.arguments import Tools
 from diagnose.mcp.root import Root
 from diagnose.mcp.toolbox import Toolbox

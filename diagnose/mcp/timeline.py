@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 from diagnose.errors import InputError
-from diagnose.lazy import dataclass
 from diagnose.mcp.answer import SHARE, UNTRUSTED, Answer, quoted, size
 from diagnose.mcp.jobs import Opened
 from diagnose.report.words import when

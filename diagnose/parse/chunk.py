@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Protocol
-
-from diagnose.lazy import dataclass
 
 _SHORT = 16 << 10  # bytes of which bytes.count is done before numpy begins
 _BLOCK = 256 << 10  # bytes that numpy looks at at once: what it makes of them stays in the cache

@@ -6,9 +6,7 @@ NCCL's own call lines (`parse/nccl_coll.py`), RAS reports (`parse/ras.py`) and I
 
 from __future__ import annotations
 
-from dataclasses import field
-
-from diagnose.lazy import dataclass
+from dataclasses import dataclass, field
 
 MAX_SEQ = 1 << 44  # of calls; a counter that tells more is damaged
 MAX_COMM = 1 << 18  # ranks of a communicator; a line that tells more is damaged

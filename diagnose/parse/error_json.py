@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
-
-from diagnose.lazy import dataclass
 
 _LIMIT = 8 << 20  # bytes; a traceback is a few kilobytes
 _DEEPEST = 4  # a parent that copies its child's file may wrap `message` once more

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-
-from diagnose.lazy import dataclass
 
 STATES = ("enqueued", "started", "completed")
 ENQUEUED, STARTED, COMPLETED = range(3)

@@ -15,13 +15,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.lazy import compiled, dataclass
+from diagnose.lazy import compiled
 from diagnose.parse.pickles import CODES
 
 # Of these only the numbers that are asked for are kept; those of OTHER are of no use here.

@@ -17,11 +17,10 @@ import json
 import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from diagnose.lazy import dataclass
 from diagnose.parse.comm_rank import MAX_COMM, MAX_SEQ, CommRank
 
 MAX_COMMS = 4096  # communicators of one process; more are left out

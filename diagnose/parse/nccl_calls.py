@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from diagnose.lazy import dataclass
 from diagnose.parse.nccl_inits import ENDS
 
 Ints = npt.NDArray[np.int64]

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 
-from diagnose.lazy import dataclass
 from diagnose.parse.chunk import Chunk, Origin
 from diagnose.parse.comm_rank import CollCall, CommRank
 from diagnose.parse.nccl_call_line import CALL, CALLER, call_of

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 
-from diagnose.lazy import dataclass, expression
+from diagnose.lazy import expression
 from diagnose.parse.chunk import Origin
 from diagnose.parse.comm_rank import CollCall, CommRank
 from diagnose.parse.prefix import peel

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from diagnose.lazy import dataclass
 from diagnose.parse.chunk import Chunk
 from diagnose.parse.nccl_calls import ARGUMENT_BYTES, Calls, Ints, Words, texts
 

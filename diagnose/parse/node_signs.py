@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
 
-from diagnose.lazy import dataclass
 from diagnose.parse.json_values import items, listed, text
 
 Kind = Literal[

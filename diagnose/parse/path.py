@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-from diagnose.lazy import dataclass, expression
+from diagnose.lazy import expression
 from diagnose.parse.machines import names_node, node_like
 from diagnose.parse.who import Prefix
 

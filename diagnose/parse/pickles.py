@@ -17,10 +17,10 @@ import pickletools
 import re
 import struct
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from diagnose.lazy import compiled, dataclass
+from diagnose.lazy import compiled
 
 MAX_BYTES = 64 << 20
 MAX_CONTAINERS = 2 << 20

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
-from diagnose.lazy import dataclass
 from diagnose.parse.json_values import items, text
 from diagnose.parse.node_signs import Sign, remarks, signs_of
 from diagnose.parse.path import read_path

@@ -22,10 +22,9 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 
-from diagnose.lazy import dataclass
 from diagnose.parse.comm_rank import MAX_COMM, MAX_SEQ, CollCall, CommRank
 from diagnose.parse.ras_json import JSON_BEGIN, read_json
 from diagnose.parse.ras_snapshot import Comm, Found, Rank, RasComm, RasError, RasProcess, Snapshot

@@ -10,9 +10,8 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from diagnose.lazy import dataclass
 from diagnose.parse.ras import MIN_SECONDS, RasReport, report_of, seconds_of
 from diagnose.parse.ras_snapshot import Found, Snapshot
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import field
-
-from diagnose.lazy import dataclass
+from dataclasses import dataclass, field
 
 MAX_RANKS = 1 << 18  # of one report
 MAX_SNAPSHOTS = 10_000

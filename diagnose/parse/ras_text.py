@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from diagnose.lazy import dataclass
 from diagnose.parse.ras_snapshot import (
     MAX_DEVICES,
     MAX_NOTED,

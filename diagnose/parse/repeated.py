@@ -9,11 +9,10 @@ line of the shape passes, which is looked at again, or there is no way.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import takewhile
 
-from diagnose.lazy import dataclass
 from diagnose.parse.prefix import Prefix, Row, Steps, peel_steps, place_in_group
 from diagnose.parse.stamps import refusals
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from diagnose.lazy import dataclass, expression
+from diagnose.lazy import expression
 
 MAX_STACKS = 100_000
 MAX_FRAMES = 512

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 
-from diagnose.lazy import dataclass, expression
+from diagnose.lazy import expression
 from diagnose.parse.machines import node_like
 from diagnose.parse.stack_blocks import Where
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
 
-from diagnose.lazy import dataclass
 from diagnose.parse.who import Prefix, Stamp
 
 # Fragments for regular expressions. ISO_TIME has two groups, ISO_ZONE one.

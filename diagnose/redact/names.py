@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 
-from diagnose.lazy import dataclass, expression
+from diagnose.lazy import expression
 from diagnose.redact import words
 from diagnose.redact.views import Span
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
-
-from diagnose.lazy import dataclass
 
 if TYPE_CHECKING:
     from rich.console import Console

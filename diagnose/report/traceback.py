@@ -6,12 +6,12 @@ Input is a diagnosis made `safe`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from typing import Literal
 
 from diagnose.diagnosis import CodeFrame, PythonException
-from diagnose.lazy import dataclass
 from diagnose.text.ranks import plural
 
 MAX_OWN = 12  # frames of the program in a row; of recursion the innermost ones

@@ -6,10 +6,10 @@ Input is a diagnosis made `safe`. The terminal, Markdown and the page share thes
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from diagnose.diagnosis import STEPS, Reason, Step
-from diagnose.lazy import dataclass
 from diagnose.report import words
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from diagnose.catalog.schema import CauseClass, Remedy, Run
 from diagnose.diagnosis import (
@@ -19,7 +20,6 @@ from diagnose.diagnosis import (
     RemedyStep,
     SourceLine,
 )
-from diagnose.lazy import dataclass
 from diagnose.text.ranks import plural, ranks_phrase
 from diagnose.text.times import duration
 

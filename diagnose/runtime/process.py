@@ -13,9 +13,8 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import IO, Any, Protocol
-
-from diagnose.lazy import dataclass
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _BLOCK = 1 << 16

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
 from diagnose.errors import InputError
-from diagnose.lazy import dataclass
 from diagnose.serve.refused import Refused
 from diagnose.serve.settings import (
     BODY_GRACE_SECONDS,

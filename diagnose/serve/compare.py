@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from diagnose.lazy import dataclass
 from diagnose.text.ranks import ranks_phrase
 
 _QUOTES = 3  # lines of evidence

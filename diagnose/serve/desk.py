@@ -12,14 +12,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import zstandard
 
 from diagnose.errors import InputError
-from diagnose.lazy import dataclass
 from diagnose.runtime.workers import Stopped, TooLongError, Worker, WorkerDiedError
 from diagnose.serve import spool
 from diagnose.serve.metrics import Metrics

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.requests import Request
 
-from diagnose.lazy import dataclass
 from diagnose.serve import body, fetch, spool
 from diagnose.serve.body import Sending, Uploads
 from diagnose.serve.desk import Desk, FullError

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-
-from diagnose.lazy import dataclass
 
 MIB = 1 << 20
 

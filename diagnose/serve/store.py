@@ -9,11 +9,10 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
-from diagnose.lazy import dataclass
 from diagnose.serve.task import Kind, Summary
 from diagnose.store import Database
 

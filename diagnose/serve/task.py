@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import resource
+from dataclasses import dataclass
 from typing import Literal
 
-from diagnose.lazy import dataclass
 from diagnose.runtime.workers import tell
 
 PASTE = "paste.txt"  # the file of a paste in its folder

@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ from diagnose.ingest.read import Content, TextChunks
 from diagnose.ingest.source import Source
 from diagnose.job.load import load_text, read
 from diagnose.job.model import Job
-from diagnose.lazy import dataclass
 from diagnose.redact.redactor import Redactor, secrets_only
 from diagnose.report import html, markdown, words
 from diagnose.report.html.context import learn

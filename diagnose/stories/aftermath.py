@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
-from diagnose.lazy import dataclass
 from diagnose.parse.prefix import peel
 from diagnose.parse.times_in import duration_in, time_in
 from diagnose.stories.rhythm import SECOND, Rhythm

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 
-from diagnose.lazy import dataclass
 from diagnose.stories.deeds import Deeds
 from diagnose.stories.rhythm import Rhythm
 from diagnose.text.median import median

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from diagnose.diagnosis import Progress
-from diagnose.lazy import dataclass
 from diagnose.text.median import median
 from diagnose.text.times import iso
 from diagnose.timeline.author import Author, author_of

@@ -14,12 +14,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from diagnose.catalog.entries import is_word
 from diagnose.catalog.schema import CauseClass
-from diagnose.lazy import dataclass
 from diagnose.parse.tracebacks import TRACEBACK
 from diagnose.stories.sifting import Fate, Sifted
 from diagnose.timeline.ends import exit_failed

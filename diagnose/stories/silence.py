@@ -7,8 +7,8 @@ person, or a monitor that watches. What ends it later is its aftermath.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
-from diagnose.lazy import dataclass
 from diagnose.stories.aftermath import end_of
 from diagnose.stories.deeds import Deeds
 from diagnose.stories.lone import Lone, find_lone

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Literal, NamedTuple
 
-from diagnose.lazy import dataclass
 from diagnose.timeline.author import Author
 from diagnose.timeline.ends import exit_code
 from diagnose.timeline.event import Event

@@ -11,11 +11,10 @@ import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import attrgetter
 
-from diagnose.lazy import dataclass
 from diagnose.timeline.event import Event, Fields
 
 # States that show work where nothing is known of the state before, or the author ended later.

@@ -5,7 +5,7 @@ docs/timeline.md is made of it. Each is a field of `timeline.event.Event`; missi
 
 from __future__ import annotations
 
-from diagnose.lazy import dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ Its time is not yet on the job's clock, and who wrote it may only follow from ot
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from diagnose.catalog.entries import COUNTER
 from diagnose.catalog.schema import Signature
 from diagnose.ingest.source import Source, is_document
-from diagnose.lazy import dataclass, expression
+from diagnose.lazy import expression
 from diagnose.match.lines import Line
 from diagnose.match.scanner import SourceScan
 from diagnose.parse.prefix import glued_rank

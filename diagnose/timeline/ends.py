@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from diagnose.lazy import dataclass
 from diagnose.parse.tracebacks import TRACEBACK
 from diagnose.timeline.event import Event, Fields, Meaning, Timeline
 from diagnose.timeline.raised import tracebacks_in

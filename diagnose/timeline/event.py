@@ -10,12 +10,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar, cast
 
-from diagnose.lazy import dataclass
 from diagnose.timeline.learned import Learned
 from diagnose.timeline.positions import merged, taken
 
@@ -23,7 +22,8 @@ Fields = Mapping[str, str]
 Item = TypeVar("Item")
 
 
-@dataclass(slots=True, unsafe_hash=True)  # not frozen: `alike` is found out later
+# Not changed once they are made: frozen, tens of thousands would take ten times as long to make.
+@dataclass(slots=True, unsafe_hash=True)
 class Meaning:
     """What lines of one entry of the catalog, or of one kind, say; see `timeline.columns`.
 
@@ -44,7 +44,7 @@ class Meaning:
     alike: bool = field(default=False, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Work:
     """The call of a collective, or the progress, of which a line speaks; see `timeline.columns`."""
 

@@ -7,12 +7,11 @@ of a few sources hold one value only.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from itertools import repeat, starmap
 from operator import attrgetter
 from typing import Any
 
-from diagnose.lazy import dataclass
 from diagnose.parse.who import Stamp
 from diagnose.timeline.draft import Draft
 from diagnose.timeline.event import Meaning, Work

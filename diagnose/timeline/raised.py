@@ -10,12 +10,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
-from diagnose.lazy import dataclass
 from diagnose.parse.prefix import peel
 from diagnose.parse.tracebacks import TRACEBACK
 from diagnose.timeline.author import Author, author_of

@@ -15,10 +15,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from diagnose.lazy import dataclass
 from diagnose.parse.tracebacks import TRACEBACK
 from diagnose.timeline.draft import BEGINS, Draft
 from diagnose.timeline.ends import End, ends_of

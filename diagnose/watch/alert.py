@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
 from diagnose.diagnosis import WELL
-from diagnose.lazy import dataclass
 from diagnose.redact.redactor import Redactor
 from diagnose.report.safe import escaped, masked_strings, shown
 from diagnose.text.ranks import fold_ranks, ranks_phrase

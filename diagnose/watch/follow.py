@@ -13,11 +13,10 @@ import stat
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from diagnose.ingest.names import ARCHIVE_NAME, MAX_DEPTH, MAX_ENTRIES, PACKED, is_no_log, printable
 from diagnose.ingest.sniff import sniff
-from diagnose.lazy import dataclass
 from diagnose.parse.path import read_path
 from diagnose.watch.notice import Memory
 from diagnose.watch.tail import READ, Lines, Tail

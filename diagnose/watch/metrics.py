@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from diagnose.errors import InputError
 from diagnose.extras import install
-from diagnose.lazy import dataclass
 from diagnose.watch.pulse import State
 
 if TYPE_CHECKING:

@@ -11,14 +11,13 @@ from __future__ import annotations
 import re
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 from operator import itemgetter
 from typing import TypeVar
 
 from diagnose.catalog.schema import Catalog, Signature
 from diagnose.ingest.source import Chunk
-from diagnose.lazy import dataclass
 from diagnose.match.cadence import beats
 from diagnose.match.compile import Matcher, databases_of
 from diagnose.match.lines import Raw, author_of, segments, text_of

@@ -8,10 +8,8 @@ may come again.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import field
+from dataclasses import dataclass, field
 from statistics import median
-
-from diagnose.lazy import dataclass
 
 KEPT = 64  # intervals
 LEAST = 4  # intervals of which a heartbeat is made

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from diagnose.lazy import dataclass
 from diagnose.watch.notice import Notice
 
 MOST = 5000  # notices of a file

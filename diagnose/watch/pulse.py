@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 
-from diagnose.lazy import dataclass
 from diagnose.watch.notice import Notice, Says, Who, remember
 from diagnose.watch.pace import Pace
 

@@ -8,12 +8,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
 from diagnose.catalog.load import load_catalog
-from diagnose.lazy import dataclass
 from diagnose.match.lines import text_of
 from diagnose.parse.prefix import peel
 from diagnose.text.ranks import plural

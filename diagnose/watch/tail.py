@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
+from dataclasses import dataclass
 
 from diagnose.ingest.chunks import without_escapes
-from diagnose.lazy import dataclass
 
 LIMIT = 64 << 10  # bytes kept of a line; longer ones are cut, however they arrive
 _BREAK = re.compile(rb"[\r\n]")

@@ -9,12 +9,11 @@ import json
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from diagnose.lazy import dataclass
 from diagnose.runtime.process import run
 
 LIVE_S, FINAL_S = 60.0, 600.0  # how long it may take during a stall, and at the end

@@ -7,10 +7,9 @@ import math
 from time import thread_time
 from zlib import compress, decompress
 
-import learn
 import pytest
 
-from diagnose.catalog import reader
+from diagnose.catalog import learn, reader
 from diagnose.catalog.load import default_dir, load_catalog
 from diagnose.errors import CatalogError
 from diagnose.known_line import known_line
@@ -73,7 +72,7 @@ def test_a_line_is_read_in_milliseconds() -> None:
 
 
 def test_the_model_is_small_and_of_these_lines() -> None:
-    """Else somebody changed what it learns from: `python tools/learn.py`."""
+    """Else somebody changed what it learns from: `python -m diagnose.catalog.learn`."""
     path = default_dir() / "learned" / reader.FILE
     assert path.stat().st_size <= 2_000_000
     rows = learn.labelled(load_catalog(examples=True), default_dir() / "learned")

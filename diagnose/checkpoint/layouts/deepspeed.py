@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from dataclasses import dataclass
 from itertools import islice, pairwise
 from statistics import median
 
@@ -23,7 +24,6 @@ from diagnose.checkpoint.layouts.checks import (
 from diagnose.checkpoint.layouts.rows import View, layouts, pattern
 from diagnose.checkpoint.model import FlawKind, Found
 from diagnose.checkpoint.tree import Folder
-from diagnose.lazy import dataclass
 
 _OWN_TAG = re.compile(r"global_step(\d{1,15})(?:_universal)?")
 _PARAM_FILES = ("fp32.pt", "exp_avg.pt", "exp_avg_sq.pt")

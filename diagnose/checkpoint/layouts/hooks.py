@@ -16,7 +16,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -34,7 +34,6 @@ from diagnose.checkpoint.look import Look, Looker
 from diagnose.checkpoint.model import Flaw, Found
 from diagnose.checkpoint.tree import Folder, Leaf
 from diagnose.ingest.raw import reason
-from diagnose.lazy import dataclass
 
 _RNG = "rng_state.pth"
 _RNG_OF = "rng_state_{}.pth"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -21,7 +21,6 @@ import yaml
 from diagnose.checkpoint.look import Look, Looker
 from diagnose.checkpoint.model import Flaw, FlawKind, Found, State
 from diagnose.checkpoint.tree import Folder, Leaf
-from diagnose.lazy import dataclass
 
 FOLDER = Path(__file__).parents[2] / "formats" / "checkpoints"
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

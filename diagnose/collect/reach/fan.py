@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Lock
 from typing import IO, Any
@@ -18,7 +18,6 @@ from diagnose.collect.reach.model import Call, Limits, Plan, Reached
 from diagnose.collect.reach.tools import environment, last_line
 from diagnose.collect.reach.unpack import Unpacked, unpack
 from diagnose.collect.reach.within import read_document
-from diagnose.lazy import dataclass
 from diagnose.runtime.process import Ending, run
 from diagnose.text.ranks import counted
 

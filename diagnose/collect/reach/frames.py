@@ -26,11 +26,9 @@ from base64 import b64decode, b64encode
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import IO
 from zlib import crc32
-
-from diagnose.lazy import dataclass
 
 PIECE = 696  # bytes in a line, which stays below the 1024 that Slurm passes on as one
 MAX_PIECES = 4_000_000  # of one stream

@@ -13,11 +13,11 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from diagnose.errors import InputError
-from diagnose.lazy import dataclass
 
 MAX_HOSTS = 20_000
 _MAX_BYTES = 4 << 20

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from diagnose.collect.model import NodeOptions
 from diagnose.collect.reach import kubernetes, launcher, program, slurm, ssh
 from diagnose.collect.reach.hosts import read_hosts
@@ -9,7 +11,6 @@ from diagnose.collect.reach.model import Plan
 from diagnose.collect.reach.program import Start
 from diagnose.collect.reach.remote import arguments
 from diagnose.errors import InputError
-from diagnose.lazy import dataclass
 
 
 @dataclass(frozen=True, slots=True)

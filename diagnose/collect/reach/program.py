@@ -16,11 +16,11 @@ import shutil
 import sys
 import zipfile
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from diagnose.collect.reach.older import OLDEST
-from diagnose.lazy import dataclass
 
 PACKAGE = Path(__file__).parents[2]
 SECRETS = PACKAGE / "formats" / "secrets"  # what `redact` reads

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from dataclasses import replace as changed
 from pathlib import Path
 from types import FrameType
@@ -23,7 +23,6 @@ from diagnose.collect.reach.fan import gather
 from diagnose.collect.reach.model import Limits, Plan, Reached
 from diagnose.collect.reach.within import collect_within
 from diagnose.errors import InputError
-from diagnose.lazy import dataclass
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -7,11 +7,11 @@ down, and that is when it is wanted. `squeue` and `scontrol` say which nodes the
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from diagnose.collect.reach.model import Call, Plan
 from diagnose.collect.reach.program import Start
 from diagnose.collect.reach.tools import ToolError, absent, ask, environment
-from diagnose.lazy import dataclass
 
 _JOB = re.compile(r"\d{1,18}(?:[_+]\d{1,10})?")
 _NODE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,254}")

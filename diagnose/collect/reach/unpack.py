@@ -10,14 +10,13 @@ import os
 import re
 import zlib
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 from diagnose.collect import private
 from diagnose.ingest.archive_formats import BLOCK, Entry, StreamFeed, is_tar, short, tar_entries
 from diagnose.ingest.source import Budget
-from diagnose.lazy import dataclass
 from diagnose.text.ranks import counted
 
 TOP = "nodes"

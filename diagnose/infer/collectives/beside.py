@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from diagnose.infer.collectives.by_table import ByTable
 from diagnose.infer.collectives.table import Table
 from diagnose.infer.judge.ops import Kind, Op, plain
 from diagnose.infer.judge.verdict import Verdict
 from diagnose.infer.judge.witnesses import Frontier, heads_of, witnessed
-from diagnose.lazy import dataclass
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.draft import IDLE, PENDING
 from diagnose.timeline.event import Timeline

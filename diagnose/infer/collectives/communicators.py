@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import combinations
 
 from diagnose.infer.collectives.group import Group
 from diagnose.infer.collectives.units import Unit, merged, units_of
 from diagnose.infer.judge.groups import line_through
-from diagnose.lazy import dataclass
 from diagnose.parse.comm_rank import CommRank
 from diagnose.parse.nccl_inits import INIT
 from diagnose.text.ranks import counted

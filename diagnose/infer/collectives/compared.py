@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 
 from diagnose.infer.collectives.communicators import Communicator
-from diagnose.lazy import dataclass
 from diagnose.parse.comm_rank import CommRank
 
 _PAIR = 2  # ranks of which nobody knows which is odd

@@ -10,12 +10,12 @@ that it also shows in groups of two, where no majority is to be had.
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from diagnose.infer.collectives.table import Table
-from diagnose.lazy import dataclass
 from diagnose.parse.flight_recorder import COMPLETED
 
 _BEFORE = 4  # calls that must be the same before one that differs

@@ -14,14 +14,13 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from diagnose.infer.collectives.communicators import Communicator, members, mostly_known
 from diagnose.infer.collectives.compared import compared
 from diagnose.infer.collectives.mismatch import comparable
-from diagnose.lazy import dataclass
 from diagnose.parse.comm_rank import CollCall, CommRank
 from diagnose.parse.flight_recorder import COMPLETED, ENQUEUED, Call, Config, Dump
 from diagnose.parse.nccl_coll import KEEP_P2P

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagnose.lazy import dataclass
+from dataclasses import dataclass
 
 DEFAULT_GROUP = "default_pg"
 

@@ -9,6 +9,7 @@ out and from one replaced.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,6 @@ import numpy.typing as npt
 from diagnose.infer.collectives.alignment import WINDOW, Key, align, majority, run_from
 from diagnose.infer.collectives.table import Table, shown
 from diagnose.infer.judge.ops import majority_of
-from diagnose.lazy import dataclass
 from diagnose.parse.flight_recorder import COMPLETED, Call
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 
 from diagnose.diagnosis import Axis, Topology
 from diagnose.infer.collectives.group import DEFAULT_GROUP, Group
-from diagnose.lazy import dataclass
 from diagnose.text.ranks import ranks_phrase
 
 Parts = tuple[tuple[int, ...], ...]

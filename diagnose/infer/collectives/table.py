@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from diagnose.infer.collectives.group import DEFAULT_GROUP, Group
 from diagnose.infer.collectives.table_frame import COLUMNS, frame, peer_ranks
-from diagnose.lazy import dataclass
 from diagnose.parse.flight_recorder import Call, Dump, Sizes, batched, close_lone_members
 
 if TYPE_CHECKING:

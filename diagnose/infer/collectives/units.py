@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from diagnose.lazy import dataclass
 from diagnose.parse.comm_rank import CommRank
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from diagnose.catalog.schema import Signature
-from diagnose.lazy import dataclass
 from diagnose.timeline.captures import RANK_LIMIT, highest_rank
 from diagnose.timeline.event import Timeline
 from diagnose.timeline.facts import stated_facts

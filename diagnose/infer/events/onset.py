@@ -7,9 +7,9 @@ its onset, not at the crash at its end.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from operator import itemgetter
 
-from diagnose.lazy import dataclass
 from diagnose.stories.silence import Silence
 from diagnose.timeline.draft import PENDING
 from diagnose.timeline.event import Event, Timeline

@@ -6,9 +6,8 @@ What explains a hang was there at its onset: the last marker, bar or stack frame
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from diagnose.lazy import dataclass
 from diagnose.stories.work import finished_bar, percent
 from diagnose.timeline.event import Event, Timeline
 

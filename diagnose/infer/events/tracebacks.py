@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from diagnose.lazy import dataclass, expression
+from diagnose.lazy import expression
 from diagnose.timeline.event import Event, Fields, Timeline
 
 # Python entry points of torch.distributed and the operation they issue.

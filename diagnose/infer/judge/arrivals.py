@@ -9,11 +9,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from diagnose.infer.judge.ops import Op
 from diagnose.infer.judge.verdict import Verdict
-from diagnose.lazy import dataclass
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.captures import captured_ranks, highest_rank
 from diagnose.timeline.event import Event, Timeline

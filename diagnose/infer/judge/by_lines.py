@@ -5,14 +5,13 @@ from __future__ import annotations
 import signal
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from diagnose.infer.judge.groups import members_of
 from diagnose.infer.judge.ops import Op, gathered_size
 from diagnose.infer.judge.standing import Standing, no_chance, whole_node
 from diagnose.infer.judge.witnesses import Frontier, Witnessed, heads_of, witnessed
-from diagnose.lazy import dataclass
 from diagnose.timeline.ends import endings, exit_code, exits_named
 from diagnose.timeline.event import Timeline
 

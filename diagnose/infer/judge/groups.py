@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from diagnose.infer.judge.ops import Op, gathered_size
-from diagnose.lazy import dataclass
 
 WORLD = ("0", "default_pg")  # names of the group of all ranks
 _MOST = 100_000  # members

@@ -7,13 +7,12 @@ Who waits for whom follows from this alone (`wait_graph`).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import comb
 
 from diagnose.infer.judge.groups import Members
 from diagnose.infer.judge.ops import Op
-from diagnose.lazy import dataclass
 
 USUAL_NODE = 8  # ranks
 _UNLIKELY = 10  # times as many other choices as nodes, at least, of ranks left out at random

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from diagnose.infer.judge.ops import Op, in_words
-from diagnose.lazy import dataclass
 
 Kind = Literal[
     "missing",  # ranks that did not join

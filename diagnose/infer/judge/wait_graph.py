@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Set
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from diagnose.infer.judge.graph import ends
 from diagnose.infer.judge.ops import Op, Unit
 from diagnose.infer.judge.standing import Standing
-from diagnose.lazy import dataclass
 
 _Targets = tuple[Collection[int], Collection[int]]
 

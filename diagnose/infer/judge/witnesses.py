@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 from diagnose.infer.events.tracebacks import last_tracebacks
 from diagnose.infer.judge.ops import Op, is_p2p
-from diagnose.lazy import dataclass
 from diagnose.timeline.captures import integer
 from diagnose.timeline.event import Event, Timeline
 from diagnose.timeline.learned import Learned

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Literal
 
@@ -14,7 +14,6 @@ from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.phases import Activity
 from diagnose.infer.judge.verdict import Verdict
 from diagnose.infer.tiers import Tier
-from diagnose.lazy import dataclass
 from diagnose.stories.fold import Stories
 from diagnose.stories.silence import Silence
 from diagnose.timeline.event import Event, Timeline

@@ -9,12 +9,11 @@ import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from diagnose.catalog.schema import Catalog, KnownIssue
 from diagnose.infer.events.facts import Facts
-from diagnose.lazy import dataclass
 from diagnose.timeline.event import Meaning, Timeline
 
 # What an issue asks for, the rarest first; words are those of any log.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from diagnose.catalog.entries import how_to_check, meets
 from diagnose.catalog.schema import Catalog, Condition, KnownIssue
@@ -13,7 +13,6 @@ from diagnose.infer.judge.verdict import DIFFER, Verdict
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.rules.issue_index import Lines, lines_of, possible
 from diagnose.infer.tiers import Tier
-from diagnose.lazy import dataclass
 from diagnose.stories.passing import WAITED
 
 _ROWS_OF_STALL, _ROWS = 4, 8

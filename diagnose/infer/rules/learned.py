@@ -8,7 +8,7 @@ medium where two lines of a job that failed are read alike; no job fails by it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from diagnose.catalog import reader
 from diagnose.catalog.reader import Reading, tokens
@@ -16,7 +16,7 @@ from diagnose.catalog.schema import Catalog
 from diagnose.infer.events.exceptions import fullest
 from diagnose.infer.rules.base import Context, Hypothesis, Lost, is_bare, specified
 from diagnose.infer.tiers import Tier
-from diagnose.lazy import dataclass, expression
+from diagnose.lazy import expression
 from diagnose.parse.prefix import peel
 from diagnose.timeline.event import Event
 

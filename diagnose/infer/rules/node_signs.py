@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from diagnose.diagnosis import CulpritKind, Evidence
 from diagnose.infer.rules.base import Context, Hypothesis
 from diagnose.infer.stacks.groups import PlaceClass
 from diagnose.infer.tiers import Tier
-from diagnose.lazy import dataclass
 from diagnose.parse.node_signs import Kind, Sign
 
 # Why its node is blamed; the class is the one that lists the sign in `shown_by`.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from diagnose.diagnosis import Answer
-from diagnose.lazy import dataclass
 from diagnose.timeline.event import Event
 
 

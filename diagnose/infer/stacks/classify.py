@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from diagnose.infer.events.tracebacks import OP_OF_CALL
 from diagnose.infer.stacks.frame_table import CALL, CONTEXT, WAITING, Rule, State
@@ -23,7 +23,7 @@ from diagnose.infer.stacks.rules import (
     read,
 )
 from diagnose.infer.stacks.stuck import in_kernel, stuck
-from diagnose.lazy import dataclass, expression
+from diagnose.lazy import expression
 from diagnose.parse.stacks import Frame, Stack
 
 _STAMP = expression(r"\d{8}[_\-T]?\d{6}|\d{10,13}")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 from diagnose.diagnosis import CulpritKind
 from diagnose.infer.events.tracebacks import OP_OF_CALL
-from diagnose.lazy import dataclass
 
 State = Literal[
     "collective_wait", "cuda_sync", "comm_init", "store_get", "data_loading", "file_read",

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from diagnose.infer.judge.ops import P2P_OPS
 from diagnose.infer.judge.standing import no_chance
 from diagnose.infer.stacks.classify import Place
 from diagnose.infer.stacks.frame_table import WAITING, State
-from diagnose.lazy import dataclass
 from diagnose.parse.stacks import Frame
 from diagnose.text.ranks import fold_ranks
 

@@ -7,12 +7,11 @@ fits any width without a script and its text keeps its size.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from diagnose.fleet.causes import Group
 from diagnose.fleet.nodes import Nodes
 from diagnose.fleet.summary import Fleet
-from diagnose.lazy import dataclass
 from diagnose.report.fleet.words import troubled
 from diagnose.report.words import names
 

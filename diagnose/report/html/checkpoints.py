@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from diagnose.checkpoint.model import STATE_WORDS, Checkpoint, Inspection
-from diagnose.lazy import dataclass
 from diagnose.report import words
 from diagnose.report.checkpoint import common, folded, name
 from diagnose.report.html.scrub import Scrub

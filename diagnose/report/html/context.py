@@ -7,11 +7,11 @@ secret may stand far above or below it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from diagnose.diagnosis import Diagnosis, Evidence
 from diagnose.job.model import Job
 from diagnose.job.reread import WINDOW, lines_around
-from diagnose.lazy import dataclass
 from diagnose.redact.redactor import Redactor
 from diagnose.report.html.scrub import Scrub
 

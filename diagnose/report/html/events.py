@@ -5,10 +5,10 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 
 from diagnose.job.model import Job
-from diagnose.lazy import dataclass
 from diagnose.report.html import clock
 from diagnose.timeline.event import Event, Timeline
 from diagnose.timeline.positions import taken

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import Any
 
 from diagnose.catalog.schema import Catalog
 from diagnose.diagnosis import JobFacts
-from diagnose.lazy import dataclass
 from diagnose.report import words
 from diagnose.report.html.findings import who
 from diagnose.report.html.scrub import Scrub

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import cycle
 from operator import attrgetter
 from typing import Any
 
 from diagnose.catalog.entries import entry_of
 from diagnose.catalog.schema import Catalog
-from diagnose.lazy import dataclass
 from diagnose.report import words
 from diagnose.report.html import clock
 from diagnose.report.html.events import Events

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from diagnose.lazy import dataclass
 from diagnose.report.html.scrub import Scrub
 from diagnose.report.html.states import STATES
 from diagnose.text.ranks import fold_ranks, ranks_phrase

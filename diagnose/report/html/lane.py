@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import field
+from dataclasses import dataclass, field
 from math import inf
 
-from diagnose.lazy import dataclass
 from diagnose.report.html.events import Events
 from diagnose.timeline.event import Event, Meaning, Timeline
 from diagnose.timeline.positions import merged, taken

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass
 from typing import Any
 
-from diagnose.lazy import dataclass
 from diagnose.report import words
 from diagnose.report.html.lane import PHASES, Key, Lane
 from diagnose.report.html.states import STATES

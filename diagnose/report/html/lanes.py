@@ -8,11 +8,11 @@ of the finding it belongs to.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 from diagnose.diagnosis import Diagnosis
-from diagnose.lazy import dataclass
 from diagnose.report import words
 from diagnose.report.html import clock
 from diagnose.report.html.events import Events

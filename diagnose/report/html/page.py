@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
@@ -10,7 +11,6 @@ from diagnose import __version__
 from diagnose.cost import span, standstill
 from diagnose.diagnosis import Diagnosis
 from diagnose.job.model import Job
-from diagnose.lazy import dataclass
 from diagnose.report import traceback, why, words
 from diagnose.report.html import (
     context,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from diagnose.catalog.entries import entry_of
 from diagnose.catalog.schema import Catalog
-from diagnose.lazy import dataclass
 from diagnose.report.html.events import Events
 from diagnose.report.html.scrub import Scrub
 from diagnose.text.ranks import ranks_phrase

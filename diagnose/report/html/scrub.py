@@ -6,10 +6,9 @@ Markup needs nothing here: the templates escape, and scripts only ever set text 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from diagnose.diagnosis import Diagnosis
-from diagnose.lazy import dataclass
 from diagnose.redact.redactor import Redactor
 from diagnose.report.safe import MAX_RAW, MAX_TEXT, clean, each, learn, shown
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from diagnose.job.model import Job
-from diagnose.lazy import dataclass
 from diagnose.report import words
 from diagnose.report.html import clock
 from diagnose.report.html.scrub import Scrub

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from diagnose.lazy import dataclass
 from diagnose.report.html.scrub import Scrub
 from diagnose.text.ranks import ranks_phrase
 

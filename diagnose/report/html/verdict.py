@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 
 from diagnose.cost import Standstill
 from diagnose.diagnosis import Diagnosis
-from diagnose.lazy import dataclass
 from diagnose.report import words
 from diagnose.report.html import clock
 from diagnose.text.ranks import plural

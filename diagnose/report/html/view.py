@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from diagnose.diagnosis import ChainLink, Diagnosis, Evidence
-from diagnose.lazy import dataclass
 from diagnose.report import words
 from diagnose.report.html import clock
 from diagnose.report.html.context import Row

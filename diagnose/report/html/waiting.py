@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict, deque
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from diagnose.diagnosis import Diagnosis
-from diagnose.lazy import dataclass
 from diagnose.report import words
 from diagnose.report.html.scrub import Scrub
 from diagnose.report.html.states import STATES

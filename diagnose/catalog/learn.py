@@ -1,4 +1,4 @@
-"""Builds the model of the learned reader: `python tools/learn.py`.
+"""Builds the model of the learned reader: `python -m diagnose.catalog.learn`.
 
 It learns from the labelled lines of `patterns/learned/*.tsv` (class, source, line), the examples of
 the catalog's own entries and the words of its vocabularies. Needs scikit-learn, which nothing that
@@ -16,6 +16,7 @@ import sys
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,6 @@ from diagnose.catalog.reader import (
 )
 from diagnose.catalog.schema import HARMLESS, UNKNOWN, Catalog, Signature
 from diagnose.errors import CatalogError
-from diagnose.lazy import dataclass
 from diagnose.parse.prefix import peel
 
 _COMMON = 4  # sources of a word that may be shown
@@ -372,7 +372,7 @@ def report(rows: Sequence[Labelled]) -> str:
     return "\n".join([
         "# The learned reader: one source left out",
         "",
-        "Made by `python tools/learn.py --leave-one-out`: for each source a model that",
+        "Made by `python -m diagnose.catalog.learn --leave-one-out`: for each source a model that",
         "has seen none of its lines reads its messages, one line at a time. Answered: a class of",
         f"causes with a probability of at least {least:.2f}. Others: lines that are no cause.",
         "",
@@ -397,7 +397,7 @@ def report(rows: Sequence[Labelled]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Build the model, measure it, or check that it is current."""
-    parser = argparse.ArgumentParser(prog="python tools/learn.py", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m diagnose.catalog.learn", description=__doc__)
     parser.add_argument("--leave-one-out", action="store_true")
     parser.add_argument("--check", action="store_true")
     given = parser.parse_args(arguments)
@@ -406,7 +406,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = labelled(catalog, folder)
     if given.check:
         current = reader.model().source == digest(rows)
-        print("current" if current else "not current: run python tools/learn.py")
+        print("current" if current else "not current: run python -m diagnose.catalog.learn")
         return 0 if current else 1
     if given.leave_one_out:
         text = report(rows)
