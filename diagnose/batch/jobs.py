@@ -31,10 +31,17 @@ from diagnose.batch.layout import (
     together,
 )
 from diagnose.errors import InputError
-from diagnose.ingest.file_names import ARCHIVE_NAME, MAX_DEPTH, NO_LOGS, PACKED
 from diagnose.ingest.find import MAX_FILES
-from diagnose.ingest.given import expanded, why_unreadable
-from diagnose.ingest.place import File, Place, holds_results, is_url, place_of, walk
+from diagnose.ingest.names import (
+    ARCHIVE_NAME,
+    MAX_DEPTH,
+    NO_LOGS,
+    PACKED,
+    expanded,
+    is_url,
+    why_unreadable,
+)
+from diagnose.ingest.place import File, Place, holds_results, place_of, walk
 from diagnose.ingest.raw import reason
 
 Kind = Literal["archive", "folder", "log", "logs", "missing"]

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import combinations, takewhile
 
-from diagnose.ingest.budget import Budget
 from diagnose.ingest.compress import codec_of, decompress
-from diagnose.ingest.file_names import PACKED
+from diagnose.ingest.names import PACKED
 from diagnose.ingest.place import File, Place
 from diagnose.ingest.sniff import encoding_of
+from diagnose.ingest.source import Budget
 from diagnose.parse.path import read_path
 from diagnose.parse.prefix import peel
 

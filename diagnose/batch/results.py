@@ -26,7 +26,7 @@ from diagnose.batch.jobs import JobRef
 from diagnose.batch.names import page_of, shown, stored
 from diagnose.batch.work import Result
 from diagnose.errors import InputError
-from diagnose.ingest.file_names import RESULTS, is_results
+from diagnose.ingest.names import RESULTS, is_results
 from diagnose.ingest.raw import reason
 from diagnose.redact.redactor import mask
 from diagnose.report.safe import masked_strings

@@ -17,17 +17,17 @@ from diagnose.batch.jobs import JobRef
 from diagnose.batch.layout import note_of_archive
 from diagnose.batch.names import shown
 from diagnose.catalog.load import load_catalog
-from diagnose.checkpoint.model import Inspection
-from diagnose.checkpoint.resume import newest
+from diagnose.checkpoint.model import Inspection, newest
 from diagnose.cost import gpu_hours, moment, ranks_of, span, standstill
 from diagnose.diagnosis import WELL, Diagnosis
 from diagnose.errors import InputError
 from diagnose.infer.pipeline import diagnose
 from diagnose.ingest import find_sources
-from diagnose.ingest.archive_names import Entry, Names
-from diagnose.ingest.file_names import MAX_DEPTH
+from diagnose.ingest.archive import Names
+from diagnose.ingest.archive_formats import Entry
 from diagnose.ingest.find import MAX_FILES, store_sources
-from diagnose.ingest.place import Place, is_url, place_of, walk
+from diagnose.ingest.names import MAX_DEPTH, is_url
+from diagnose.ingest.place import Place, place_of, walk
 from diagnose.ingest.raw import reason
 from diagnose.ingest.recognise import nothing
 from diagnose.ingest.sniff import Container

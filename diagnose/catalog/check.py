@@ -12,17 +12,21 @@ from pathlib import Path
 import hyperscan as hs
 import regex
 
-from diagnose.catalog.captures import CAPTURES
+from diagnose.catalog.authoring import BAD_ID, ID, TODO
 from diagnose.catalog.document import FileEntry, catalog_of, read_files
-from diagnose.catalog.examples import example_problems
-from diagnose.catalog.expressions import automaton_of, costly, malformed, not_linear
+from diagnose.catalog.entries import parsed
+from diagnose.catalog.expressions import (
+    automaton_of,
+    costly,
+    example_problems,
+    malformed,
+    not_linear,
+)
 from diagnose.catalog.load import catalog_files, default_dir, examples_of, load_catalog
+from diagnose.catalog.matches import CAPTURES
 from diagnose.catalog.remedies import remedy_problems
-from diagnose.catalog.scaffold import BAD_ID, ID, TODO
-from diagnose.catalog.schema import Catalog, Condition, KnownIssue, Signature
+from diagnose.catalog.schema import Catalog, Condition, KnownIssue, Signature, Vocabulary, Word
 from diagnose.catalog.stored import example_lines
-from diagnose.catalog.versions import parsed
-from diagnose.catalog.vocabulary import Vocabulary, Word
 from diagnose.errors import CatalogError
 from diagnose.match.words import Words
 
@@ -296,7 +300,7 @@ def _expression_problems(name: str, expression: str) -> Iterator[str]:
     """What is wrong with an expression that compiles."""
     for capture in re.findall(r"\(\?P<(\w+)>", expression):
         if capture not in CAPTURES:
-            yield f"{name}: unknown capture {capture}; see CAPTURES in catalog/captures.py"
+            yield f"{name}: unknown capture {capture}; see CAPTURES in catalog/matches.py"
     inner = re.sub(r"\\.|\[\^[^]]*]", "", expression.removeprefix("^"))
     if "^" in inner:
         yield f"{name}: ^ only at the start of a pattern: {expression}"

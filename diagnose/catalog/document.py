@@ -19,9 +19,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from diagnose.catalog.expressions import unusable
 from diagnose.catalog.matches import type_matches, type_near_misses
-from diagnose.catalog.runs import FieldError, type_runs
-from diagnose.catalog.schema import Catalog, CauseClass, KnownIssue, Setting, Signature
-from diagnose.catalog.vocabulary import Vocabulary
+from diagnose.catalog.remedies import FieldError, type_runs
+from diagnose.catalog.schema import Catalog, CauseClass, KnownIssue, Setting, Signature, Vocabulary
 from diagnose.errors import CatalogError
 
 MAX_DEPTH = 32

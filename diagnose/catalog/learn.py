@@ -32,8 +32,7 @@ from diagnose.catalog.reader import (
     surplus,
     tokens,
 )
-from diagnose.catalog.schema import Catalog, Signature
-from diagnose.catalog.vocabulary import HARMLESS, UNKNOWN
+from diagnose.catalog.schema import HARMLESS, UNKNOWN, Catalog, Signature
 from diagnose.errors import CatalogError
 from diagnose.parse.prefix import peel
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import diagnose
 from diagnose import plugins
-from diagnose.catalog import kept, stored
+from diagnose.catalog import stored
 from diagnose.catalog.schema import Catalog
 from diagnose.errors import CatalogError
 
@@ -67,9 +67,9 @@ def _base(directory: Path, examples: bool) -> Catalog:
 
 def _compiled_with(directory: Path) -> str | None:
     """The revision that was compiled with an installed catalog, whose files nobody changes."""
-    if directory.parent != kept.PACKAGE.parent:
+    if directory.parent != stored.PACKAGE.parent:
         return None
-    found = [path.stem for path in kept.PACKAGE.glob(stored.name_of("*"))]
+    found = [path.stem for path in stored.PACKAGE.glob(stored.name_of("*"))]
     return found[0] if len(found) == 1 else None
 
 
@@ -93,7 +93,7 @@ def _kept(revision: str, examples: bool, read: Callable[[], Catalog]) -> Catalog
     found = stored.read(revision)
     if found is None:
         found = read()
-        kept.keep(stored.name_of(revision), stored.sections(found))
+        stored.keep(stored.name_of(revision), stored.sections(found))
     return found
 
 
@@ -194,8 +194,7 @@ def _bytes_of(path: Path) -> bytes:
 # Modules on which it depends what is compiled of a catalog.
 COMPILERS = {
     "catalog": (
-        "alternatives", "document", "expressions", "kept", "load", "matches", "runs", "schema",
-        "stored", "vocabulary",
+        "document", "expressions", "load", "matches", "remedies", "schema", "stored",
     ),
     "formats": ("detector_rows",),
     "match": ("build", "digits", "literals", "rows", "shapes"),

@@ -13,12 +13,19 @@ from pathlib import PurePosixPath
 from threading import Lock
 from typing import Any, Literal
 
-from diagnose.checkpoint import safetensors, torch_bytes, torch_legacy, torch_zip
-from diagnose.checkpoint.damaged import DamagedError, Ends, exactly, is_blank
-from diagnose.checkpoint.inside import MAX_BYTES as MAX_STEP_BYTES
-from diagnose.checkpoint.inside import check_imports, step_in
-from diagnose.checkpoint.json_text import MAX_BYTES as MAX_JSON
-from diagnose.checkpoint.json_text import TOO_HEAVY, parse
+from diagnose.checkpoint import contents, torch_files
+from diagnose.checkpoint.contents import (
+    MAX_JSON,
+    MAX_STEP_BYTES,
+    TOO_HEAVY,
+    DamagedError,
+    Ends,
+    check_imports,
+    exactly,
+    is_blank,
+    parse,
+    step_in,
+)
 from diagnose.checkpoint.model import Flaw, Found
 from diagnose.checkpoint.tree import Leaf
 from diagnose.ingest.place import LocalPlace
@@ -204,13 +211,13 @@ class _File:
             return Look("other")
         if self.kind == "safetensors":
             return self.safetensors(head)
-        if head.startswith(torch_zip.MAGIC):
+        if head.startswith(torch_files.MAGIC):
             return self.zip()
-        if torch_legacy.is_legacy(head):
-            torch_legacy.check_legacy(self.reader)
+        if torch_files.is_legacy(head):
+            torch_files.check_legacy(self.reader)
             return Look("legacy")
-        if head[torch_legacy.TAR_MAGIC_AT :].startswith(torch_legacy.TAR_MAGIC):
-            torch_legacy.check_tar(self.reader)
+        if head[torch_files.TAR_MAGIC_AT :].startswith(torch_files.TAR_MAGIC):
+            torch_files.check_tar(self.reader)
             return Look("legacy" if self.kind == "torch" else "other")
         if self.kind == "json":
             return self.json()
@@ -221,30 +228,30 @@ class _File:
         return self.text(head)
 
     def safetensors(self, head: bytes) -> Look:
-        if head.startswith(torch_zip.MAGIC):
+        if head.startswith(torch_files.MAGIC):
             raise DamagedError("corrupt", "is a torch.save file, not safetensors")
         _no_page(head)
-        header = safetensors.read_header(self.reader)
-        flaw = safetensors.holes(self.reader, header, self.leaf.on_disk)
+        header = contents.read_header(self.reader)
+        flaw = contents.holes(self.reader, header, self.leaf.on_disk)
         return Look("safetensors", flaw, header.tensors, digest=self.digest())
 
     def zip(self) -> Look:
         reader = self.reader
-        archive = torch_zip.read_archive(reader)
+        archive = torch_files.read_archive(reader)
         if self.kind != "torch" and archive.find("data.pkl") is None:
             return Look("other")
-        torch_zip.check_torch(archive)
+        torch_files.check_torch(archive)
         local = isinstance(self.leaf.place, LocalPlace)
         sample = _LOCAL_SAMPLE if local else _REMOTE_SAMPLE
-        torch_zip.check_headers(reader, archive, len(archive.records) if self.verify else sample)
+        torch_files.check_headers(reader, archive, len(archive.records) if self.verify else sample)
         if self.verify:
-            flaw = torch_bytes.wrong_checksum(reader, archive)
+            flaw = torch_files.wrong_checksum(reader, archive)
         else:
-            flaw = torch_bytes.holes(reader, archive, self.leaf.on_disk)
-        data = torch_bytes.read_pickle(reader, archive, MAX_STEP_BYTES)
+            flaw = torch_files.holes(reader, archive, self.leaf.on_disk)
+        data = torch_files.read_pickle(reader, archive, MAX_STEP_BYTES)
         check_imports(data)
         step = step_in(data, self.leaf.name)
-        return Look("torch", flaw, step=step, digest=torch_zip.digest_of(archive))
+        return Look("torch", flaw, step=step, digest=torch_files.digest_of(archive))
 
     def pickle(self) -> Look:
         size = self.reader.size
@@ -280,7 +287,7 @@ class _File:
         """A file under a name of torch.save that begins like none. Raises DamagedError."""
         if is_blank(head):
             raise DamagedError("partial", "starts with zero bytes: its start was never written")
-        if torch_zip.MAGIC.startswith(head):
+        if torch_files.MAGIC.startswith(head):
             raise DamagedError("partial", f"has only {counted(len(head), 'byte')}")
         _no_page(head)
         ckpt = self.leaf.name.endswith(".ckpt")  # a name that other frameworks use, too

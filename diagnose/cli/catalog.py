@@ -30,8 +30,8 @@ def explain(
 
     What it means, what to do, whether to restart; where each framework has the setting.
     """
+    from diagnose.catalog.entries import find
     from diagnose.catalog.load import load_catalog
-    from diagnose.catalog.lookup import find
     from diagnose.report import catalog as report
 
     catalog = load_catalog(patterns or ())
@@ -52,8 +52,8 @@ def catalog_list(
     """List signatures and known issues with ID, role, class and title."""
     from typing import get_args
 
+    from diagnose.catalog.entries import unknown
     from diagnose.catalog.load import load_catalog
-    from diagnose.catalog.lookup import unknown
     from diagnose.catalog.schema import Role
     from diagnose.report import catalog as report
 
@@ -84,9 +84,9 @@ def catalog_new(
     """
     from typing import get_args
 
+    from diagnose.catalog.authoring import TODO, add
+    from diagnose.catalog.entries import unknown
     from diagnose.catalog.load import default_dir
-    from diagnose.catalog.lookup import unknown
-    from diagnose.catalog.scaffold import TODO, add
     from diagnose.catalog.schema import Role
 
     if role not in get_args(Role):
@@ -111,9 +111,9 @@ def catalog_test(
 
     The others are not looked at. Prints one line per problem.
     """
+    from diagnose.catalog.authoring import entry_in
     from diagnose.catalog.check import check_entry
     from diagnose.catalog.load import default_dir
-    from diagnose.catalog.scaffold import entry_in
     from diagnose.text.ranks import counted
 
     found = entry_in(entry, [*(patterns or ()), default_dir()])
@@ -146,7 +146,7 @@ def catalog_where(
 @catalog_app.command("schema")
 def catalog_schema() -> None:
     """Print the JSON Schema of the files, for editors."""
-    from diagnose.catalog.json_schema import text
+    from diagnose.catalog.authoring import text
 
     write(text())
 

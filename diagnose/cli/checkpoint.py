@@ -15,8 +15,7 @@ from diagnose.cli.options import ColorOption, path
 from diagnose.cli.output import Color, clean, say, show, write
 
 if TYPE_CHECKING:
-    from diagnose.checkpoint.model import Inspection
-    from diagnose.checkpoint.resume import Lost
+    from diagnose.checkpoint.model import Inspection, Lost
 
 EXIT_DAMAGED = 1
 
@@ -62,7 +61,7 @@ def checkpoint(
     Says what is wrong with the others.
     """
     from diagnose.checkpoint.find import inspect
-    from diagnose.ingest.given import expanded
+    from diagnose.ingest.names import expanded
 
     inspection = inspect(expanded(paths), verify=verify)
     lost = _lost(inspection, logs) if logs else None
@@ -82,7 +81,7 @@ def checkpoint(
 
 
 def _lost(inspection: Inspection, logs: list[Path]) -> Lost | None:
-    from diagnose.checkpoint.resume import lost
+    from diagnose.checkpoint.model import lost
     from diagnose.infer.pipeline import diagnose
     from diagnose.job.load import load
 

@@ -77,7 +77,7 @@ def _load(
     later: str,
 ) -> Job:
     from diagnose.ingest import find_sources, stdin_source
-    from diagnose.ingest.given import local
+    from diagnose.ingest.names import local
     from diagnose.job.load import saved
 
     given = local(path for path in paths if path != STDIN)
@@ -107,16 +107,16 @@ def _tell_compiling(patterns: Sequence[Path]) -> None:
 
     Where nobody looks on, only if that comes again: a writable cache is for the user to provide.
     """
-    from diagnose.catalog import kept
+    from diagnose.catalog import stored
     from diagnose.catalog.load import load_catalog
     from diagnose.match.compile import compiled_before
 
     if compiled_before(load_catalog(patterns)):
         return
-    folder = kept.writable()
+    folder = stored.writable()
     if folder is None:
         why = "no writable cache (XDG_CACHE_HOME) or temporary folder, so in every run"
-    elif folder != kept.cache():
+    elif folder != stored.cache():
         why = f"no writable cache (XDG_CACHE_HOME), kept in {folder}"
     elif sys.stderr.isatty():
         why = "new or changed since the last run"

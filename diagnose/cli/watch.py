@@ -82,7 +82,7 @@ def watch(
 
     Also when it goes on after a stop.
     """
-    from diagnose.ingest.given import local
+    from diagnose.ingest.names import local
     from diagnose.watch.run import Options, Watch
 
     given = paths or [STDIN]

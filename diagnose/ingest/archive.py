@@ -10,27 +10,134 @@ note that names both, and the rest is read.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from diagnose.ingest.archive_names import Entry, Names, short
-from diagnose.ingest.archive_stores import Keeper, SliceStore
-from diagnose.ingest.archive_tar import BLOCK, ReaderFeed, StreamFeed, is_tar, tar_entries
-from diagnose.ingest.archive_zip import is_zip, zip_members
-from diagnose.ingest.budget import Budget
+from diagnose.ingest.archive_formats import (
+    BLOCK,
+    NAME_LIMIT,
+    SHOWN,
+    Entry,
+    ReaderFeed,
+    StreamFeed,
+    is_tar,
+    is_zip,
+    short,
+    tar_entries,
+    zip_members,
+)
 from diagnose.ingest.compress import Codec, codec_of, decompress
-from diagnose.ingest.file_names import ARCHIVE_NAME, printable
-from diagnose.ingest.raw import BytesStore, Reader, Store, reason
+from diagnose.ingest.names import ARCHIVE_NAME, MAX_DEPTH, is_no_log, printable
+from diagnose.ingest.raw import BytesStore, Keeper, Reader, SliceStore, Store, reason
 from diagnose.ingest.read import look
 from diagnose.ingest.recognise import HOLD_MEMBERS, may_be_archive, nothing, source_of
 from diagnose.ingest.sniff import HEAD
-from diagnose.ingest.source import TEXT_KINDS, Source, is_document
+from diagnose.ingest.source import TEXT_KINDS, Budget, Source, is_document
 from diagnose.parse.path import PathHints, read_path
 from diagnose.text.ranks import counted
 
+PART_LIMIT = 255  # of a part of it: no file system in use has longer ones
+NAMED = 20  # refused members of one archive that get a note each
+
+_DRIVE = re.compile(r"[A-Za-z]:[\\/]")
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A member that is not read; `unread` where it may be a log."""
+
+    name: str
+    why: str
+    unread: bool
+
+
+@dataclass(slots=True)
+class Names:
+    """Which members of one archive are read; counts and names those which are not."""
+
+    members: int
+    refused: list[Refused] = field(default_factory=list)  # the first NAMED
+    more_refused: int = 0
+    more_unread: bool = False  # of these
+    hidden: set[str] = field(default_factory=set)
+    no_logs: set[str] = field(default_factory=set)
+    copies: Counter[str] = field(default_factory=Counter)
+    taken: dict[str, str] = field(default_factory=dict)  # printable name -> name
+    used: int = 0  # of `members`; a long name counts more than once
+    beyond: int = 0  # members after the first `members`
+
+    def admit(self, entry: Entry) -> str | None:
+        """The printable name, unique in this archive, under which a member is read, if it is.
+
+        The same name again means the same member again: its last copy counts, as when unpacked.
+        """
+        if entry.folder:
+            return None
+        name, problem = _clean(entry.name)
+        if problem or entry.refused:
+            no_log = entry.special or is_no_log(entry.name.rpartition("/")[2])
+            self.refuse(entry.name, problem or entry.refused, unread=not no_log)
+            return None
+        parts = name.split("/")
+        for depth, part in enumerate(parts):
+            if part.startswith("."):
+                self.hidden.add(printable("/".join(parts[: depth + 1]))[:SHOWN])
+                return None
+        if is_no_log(parts[-1]):
+            self.no_logs.add(printable(name)[:SHOWN])
+            return None
+        return self._unique(name)
+
+    def refuse(self, name: str, why: str, *, unread: bool = True) -> None:
+        """Note that a member is not read, and whether a log may be missed by that."""
+        if len(self.refused) < NAMED:
+            self.refused.append(Refused(short(name), why, unread))
+        else:
+            self.more_refused += 1
+            self.more_unread |= unread
+
+    def _unique(self, name: str) -> str | None:
+        shown = printable(name)
+        # Names which differ only in bytes that cannot be printed.
+        for count in range(2, 100):
+            if self.taken.get(shown, name) == name:
+                break
+            shown = f"{printable(name)} ({count})"
+        if shown not in self.copies:
+            cost = 1 + len(shown) // SHOWN
+            if self.used + cost > self.members:
+                self.beyond += 1
+                return None
+            self.used += cost
+            self.taken.setdefault(shown, name)
+        self.copies[shown] += 1
+        return shown
+
+
+def _clean(raw: str) -> tuple[str, str]:
+    """The path without empty and `.` parts, and why the member must not be read, if so."""
+    if len(raw) > NAME_LIMIT:
+        return raw, f"name of more than {NAME_LIMIT} characters: not read"
+    if raw.startswith(("/", "\\\\")) or _DRIVE.match(raw):
+        return raw, "absolute path: not read"
+    parts = [part for part in raw.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        return raw, "path leads out of the archive: not read"
+    if not parts:
+        return raw, "no name: not read"
+    if any(len(part) > PART_LIMIT for part in parts):
+        return raw, f"part of its path longer than {PART_LIMIT} characters: not read"
+    if len(parts) > MAX_DEPTH + 1:
+        return raw, f"more than {MAX_DEPTH} folders deep: not read"
+    return "/".join(parts), ""
+
+
 Form = Literal["tar", "zip"]
 
+# Logs of a job do not all repeat themselves: its archive grows less than one log may.
+_RATIO = 100
 _READ_WHOLE = 1 << 20  # members up to this size are read before they are looked at
 _TAR_SUFFIX = re.compile(
     r"\.(?:tar|tar\.(?:gz|bz2|xz|zst|Z)|tgz|taz|tbz2?|tb2|txz|tzst)\Z", re.IGNORECASE
@@ -159,6 +266,7 @@ class _Archive:
 
     def __post_init__(self) -> None:
         self.budget = self.budget.apart()
+        self.budget.ratio = min(self.budget.ratio, _RATIO)
         self.keeper = Keeper(self.budget)
         self.members_left = self.budget.members
 

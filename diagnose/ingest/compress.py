@@ -7,13 +7,11 @@ import lzma
 import re
 import zlib
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-import zstandard
-
-from diagnose.ingest.budget import Budget
 from diagnose.ingest.raw import Reader
+from diagnose.ingest.source import Budget
 from diagnose.lazy import expression
 
 if TYPE_CHECKING:
@@ -39,7 +37,7 @@ _MAGIC: list[tuple[re.Pattern[bytes], Codec]] = [
     (expression(rb"\xfd7zXZ\0"), "xz"),
     (expression(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), "zstd"),
 ]
-_ERRORS = (zlib.error, lzma.LZMAError, zstandard.ZstdError, OSError, EOFError, ValueError)
+_ERRORS = (zlib.error, lzma.LZMAError, OSError, EOFError, ValueError)
 
 
 def codec_of(head: bytes) -> Codec | None:
@@ -169,6 +167,8 @@ def _decoder(codec: Codec, data: bytes, cut: Callable[[str], None]) -> _Decoder 
 def _memory(codec: Codec, data: bytes) -> tuple[int, int]:
     """The bytes of memory that a stream starting with `data` asks for, and those allowed."""
     if codec == "zstd":
+        import zstandard  # noqa: PLC0415  for zstd only
+
         try:
             return zstandard.get_frame_parameters(data).window_size, _ZSTD_WINDOW
         except zstandard.ZstdError:
@@ -224,9 +224,12 @@ class _Gzip:
 
 class _Zstd:
     def __init__(self) -> None:
+        import zstandard  # noqa: PLC0415  as above
+
+        self._known_error = zstandard.ZstdError
         self._frame = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW).decompressobj()
         self._pending = b""
-        self._error: zstandard.ZstdError | None = None
+        self._error: ValueError | None = None
         self.unused_data = b""
 
     @property
@@ -250,8 +253,8 @@ class _Zstd:
                 taken += size
                 have += len(part)
                 parts.append(part)
-        except zstandard.ZstdError as error:
-            self._error = error  # for the next call: what was decoded before it counts
+        except self._known_error as error:
+            self._error = ValueError(error)  # for the next call: what was decoded before it counts
         self._pending = source[taken:]
         if self._frame.eof:
             self.unused_data = self._frame.unused_data + self._pending
@@ -259,17 +262,9 @@ class _Zstd:
         return b"".join(parts)
 
 
-def _bzip2() -> _Decoder:
-    return bz2.BZ2Decompressor()
-
-
-def _xz() -> _Decoder:
-    return lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=_MEMORY)
-
-
 _DECODERS: dict[Codec, Callable[[], _Decoder]] = {
     "gzip": _Gzip,
-    "bzip2": _bzip2,
-    "xz": _xz,
+    "bzip2": bz2.BZ2Decompressor,
+    "xz": partial(lzma.LZMADecompressor, format=lzma.FORMAT_XZ, memlimit=_MEMORY),
     "zstd": _Zstd,
 }

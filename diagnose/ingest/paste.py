@@ -15,11 +15,11 @@ from itertools import pairwise
 
 from diagnose.formats import table
 from diagnose.ingest import unwrap
-from diagnose.ingest.literals import places
 from diagnose.ingest.unwrap import join_wrapped, may_be_wrapped
 from diagnose.lazy import expression
 from diagnose.parse.prefix import peel
 from diagnose.parse.tracebacks import TRACEBACK
+from diagnose.search import places
 
 _SAMPLE_LINES = 300
 _MOST = 0.6  # of the non-empty lines: people write a sentence above what they paste

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from diagnose.ingest import journal
-from diagnose.ingest.budget import Budget
+from diagnose.ingest import log_drivers
 from diagnose.ingest.chunks import (
     CHUNK_LIMIT,
     cuts,
@@ -20,10 +19,10 @@ from diagnose.ingest.chunks import (
     stream_chunks,
 )
 from diagnose.ingest.compress import Codec, codec_of, decompress
-from diagnose.ingest.partial import LINES_LOOKED_AT, join_partials, partial_form
+from diagnose.ingest.log_drivers import LINES_LOOKED_AT, join_partials, partial_form
 from diagnose.ingest.raw import Reader, Store, data_from, reason
 from diagnose.ingest.sniff import HEAD, Container, describe, encoding_of
-from diagnose.ingest.source import Chunk
+from diagnose.ingest.source import Budget, Chunk
 
 DOCUMENT_LIMIT = 64 << 20  # bytes of a dump or another file that is read as a whole
 ZEROS_LIMIT = 256 << 20  # NULs at the start of a log that are read to see what stands behind them
@@ -281,8 +280,8 @@ def _without_start(blocks: Iterator[bytes], length: int) -> Iterator[bytes]:
 
 
 def _as_utf8(blocks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
-    if encoding in (journal.EXPORT, journal.VERBOSE):
-        yield from journal.printed(blocks, encoding)
+    if encoding in (log_drivers.EXPORT, log_drivers.VERBOSE):
+        yield from log_drivers.journal_lines(blocks, encoding)
         return
     decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
     for block in blocks:

@@ -8,9 +8,9 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from diagnose import plugins
-from diagnose.ingest import journal
-from diagnose.ingest.literals import held, places
+from diagnose.ingest import log_drivers
 from diagnose.lazy import expression
+from diagnose.search import held
 
 HEAD = 64 << 10  # bytes of a source that sniffing wants to see
 
@@ -93,7 +93,6 @@ _LOG_NAME = expression(
 _UTF16 = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 # Control characters that logs do contain: BEL BS TAB LF VT FF CR ESC (and NUL, judged apart).
 _CONTROLS = bytes(set(range(1, 32)) - {7, 8, 9, 10, 11, 12, 13, 27}) + b"\x7f"
-_STRANGE = rb"[\x00-\x06\x0e-\x1a\x1c-\x1f\x7f]"  # one of them, or NUL
 
 
 def is_log_name(name: str) -> bool:
@@ -126,7 +125,7 @@ def describe(head: bytes, name: str) -> Described:
     encoding, bom = encoding_of(head)
     if encoding != "utf-8":
         return Described("text")
-    if places(head, (_STRANGE,)) and _is_binary(head) and not is_log_name(name):
+    if _is_binary(head) and not is_log_name(name):
         return Described("binary", "binary data")
     if _JSON.match(head) and _is_dump(head):
         return Described("fr_dump")
@@ -152,7 +151,7 @@ def encoding_of(head: bytes) -> tuple[str, int]:
         return "utf-8", 3
     if head[:2] in _UTF16:
         return _UTF16[head[:2]], 2
-    if form := journal.form_of(head):
+    if form := log_drivers.journal_form(head):
         return form, 0
     pairs = len(head) // 2
     if pairs >= 2 and b"\0" in head:

@@ -10,9 +10,9 @@ from diagnose.artifacts import collect
 from diagnose.catalog.load import load_catalog
 from diagnose.errors import InputError
 from diagnose.ingest import find_sources, text_source
-from diagnose.ingest.concatenated import parts_of
 from diagnose.ingest.find import MAX_FILES
-from diagnose.ingest.given import local
+from diagnose.ingest.names import local
+from diagnose.ingest.recognise import parts_of
 from diagnose.ingest.source import TEXT_KINDS, Source, is_document
 from diagnose.job.model import Job
 from diagnose.match.compile import compile_matcher

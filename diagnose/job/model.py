@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from diagnose.artifacts import Artifacts
 from diagnose.catalog.schema import Catalog
+from diagnose.ingest.find import PASTED
 from diagnose.ingest.source import TEXT_KINDS, Source
-from diagnose.ingest.stdin import PASTED
 from diagnose.job.identity import hosts_of_ranks, ranks_of_pids
 from diagnose.match.scanner import SourceScan, scan_source
 from diagnose.text.ranks import counted

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import hyperscan as hs
 
-from diagnose.catalog import kept, stored
+from diagnose.catalog import stored
 from diagnose.catalog.load import default_dir, read_shipped
 from diagnose.catalog.schema import Catalog
 from diagnose.errors import CatalogError
@@ -29,15 +29,15 @@ def compiled(catalog: Catalog) -> Databases:
         found = compile_all(catalog)
     except hs.error as error:
         raise CatalogError(f"the patterns do not compile together: {error}") from error
-    kept.keep(name_of(catalog.revision), _sections(catalog, found))
+    stored.keep(name_of(catalog.revision), _sections(catalog, found))
     return found
 
 
 def build(folder: Path) -> None:
     """Put the shipped catalog and what it is searched with into a folder."""
     catalog = read_shipped(default_dir())
-    kept.write(folder, stored.name_of(catalog.revision), stored.sections(catalog))
-    kept.write(folder, name_of(catalog.revision), _sections(catalog, compile_all(catalog)))
+    stored.write(folder, stored.name_of(catalog.revision), stored.sections(catalog))
+    stored.write(folder, name_of(catalog.revision), _sections(catalog, compile_all(catalog)))
 
 
 def compile_all(catalog: Catalog, names: Iterable[str] = DATABASES) -> Databases:

@@ -25,7 +25,7 @@ import hyperscan as hs
 import regex
 
 from diagnose import search
-from diagnose.catalog import kept
+from diagnose.catalog import stored
 from diagnose.catalog.schema import Catalog
 from diagnose.match.calls import CallMarks
 from diagnose.match.rows import DATABASES, INIT, name_of, patterns_of
@@ -257,7 +257,7 @@ def _matcher(catalog: Catalog) -> Matcher:
 
 def _kept(catalog: Catalog, names: Iterable[str]) -> Databases | None:
     """Databases that were compiled before, also by the same processor and release."""
-    for found in kept.find(name_of(catalog.revision)):
+    for found in stored.find(name_of(catalog.revision)):
         with suppress(ValueError, hs.error):
             return {name: _automaton(found.section(name).tobytes()) for name in names}
     return None

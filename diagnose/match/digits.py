@@ -20,9 +20,8 @@ from typing import Any, NamedTuple
 import regex
 
 from diagnose import search
-from diagnose.catalog import kept
-from diagnose.catalog.schema import Catalog
-from diagnose.catalog.vocabulary import literals
+from diagnose.catalog import stored
+from diagnose.catalog.schema import Catalog, literals
 from diagnose.lazy import expression
 from diagnose.match.literals import openings, parsed_form, parts
 from diagnose.match.rows import announced, code_form, hyperscan_form, name_of, patterns_of
@@ -220,7 +219,7 @@ class Doubts:
 
 def doubts_of(catalog: Catalog) -> Doubts:
     """Those of a catalog, as they were compiled if they are kept."""
-    for found in kept.find(name_of(catalog.revision)):
+    for found in stored.find(name_of(catalog.revision)):
         with suppress(ValueError, TypeError):
             return Doubts(Doubt(*row) for row in json.loads(found.section("doubts").tobytes()))
     return Doubts(doubts(catalog))

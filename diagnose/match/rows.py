@@ -25,9 +25,8 @@ from itertools import accumulate
 
 import hyperscan as hs
 
-from diagnose.catalog.schema import Catalog, Signature
+from diagnose.catalog.schema import Catalog, Signature, Vocabulary, literals
 from diagnose.catalog.stored import sizes
-from diagnose.catalog.vocabulary import Vocabulary, literals
 from diagnose.lazy import Lazy, expression
 from diagnose.match.literals import BULK, openings, parts, required
 

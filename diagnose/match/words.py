@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 
@@ -11,7 +10,8 @@ import regex
 
 from diagnose import search
 from diagnose.catalog.entries import Meant
-from diagnose.catalog.vocabulary import HARMLESS, Vocabulary, Word
+from diagnose.catalog.schema import HARMLESS, Vocabulary, Word, WordIndex
+from diagnose.catalog.stored import word_index
 from diagnose.lazy import expression
 from diagnose.match.digits import blind
 from diagnose.parse.prefix import peel
@@ -85,7 +85,7 @@ class Words:
 
     def _spelled(self, line: str) -> Iterator[tuple[int, Vocabulary, Word]]:
         for token in _TOKEN.finditer(line):
-            for spelling, at, vocabulary, word in self._by_token.get(token.group(), ()):
+            for spelling, at, number, place in self._index.by_token.get(token.group(), ()):
                 start = token.start() - at
                 if start < 0 or not line.startswith(spelling, start):
                     continue
@@ -93,7 +93,8 @@ class Words:
                 before, after = line[start - 1 : start], line[end : end + 1]
                 if _joined(before, spelling[0]) or _joined(spelling[-1], after):
                     continue
-                yield len(spelling), vocabulary, word
+                vocabulary = self._vocabularies[number]
+                yield len(spelling), vocabulary, vocabulary.words[place]
 
     def _codes(self, line: str) -> Iterator[tuple[int, Vocabulary, Word]]:
         for vocabulary, triggers, by_code in self._coded:
@@ -104,28 +105,18 @@ class Words:
                         yield len(match.group()), vocabulary, word
 
     @cached_property
-    def _by_token(self) -> dict[str, list[tuple[str, int, Vocabulary, Word]]]:
-        found: dict[str, list[tuple[str, int, Vocabulary, Word]]] = defaultdict(list)
-        for vocabulary in self._vocabularies:
-            if vocabulary.pattern:
-                continue
-            for word in vocabulary.words:
-                for spelling in word.spellings:
-                    tokens = _TOKEN.finditer(spelling)
-                    token = max(tokens, key=lambda token: len(token.group()), default=None)
-                    if token is None:
-                        continue
-                    found[token.group()].append((spelling, token.start(), vocabulary, word))
-        return dict(found)
+    def _index(self) -> WordIndex:
+        return word_index(self._vocabularies)
 
     @cached_property
     def _numbered(self) -> frozenset[str]:
         """Tokens, with each digit made a 0, that lead to words in which digits matter."""
         return frozenset(
             token.translate(_SAME)
-            for token, words in self._by_token.items()
-            for spelling, _, _, word in words
-            if _DIGIT.search(spelling) or not all(blind(near.text) for near in word.near)
+            for token, words in self._index.by_token.items()
+            for spelling, _, number, place in words
+            if _DIGIT.search(spelling)
+            or not all(blind(near.text) for near in self._vocabularies[number].words[place].near)
         )
 
     @cached_property
@@ -141,8 +132,7 @@ class Words:
                 re.compile("|".join(map(re.escape, vocabulary.triggers))),
                 {code: word for word in vocabulary.words for code in word.spellings},
             )
-            for vocabulary in self._vocabularies
-            if vocabulary.pattern
+            for vocabulary in (self._vocabularies[number] for number in self._index.coded)
         ]
 
 

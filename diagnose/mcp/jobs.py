@@ -18,7 +18,7 @@ from diagnose.diagnosis import Diagnosis
 from diagnose.errors import InputError
 from diagnose.infer.pipeline import diagnose
 from diagnose.ingest import find_sources
-from diagnose.ingest.place import is_url
+from diagnose.ingest.names import is_url
 from diagnose.ingest.raw import reason
 from diagnose.job.load import load_text, read, saved
 from diagnose.job.model import Job

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from diagnose.batch.results import folder_of
-from diagnose.catalog.lookup import Named, find
+from diagnose.catalog.entries import Named, find
 from diagnose.catalog.reader import Reading
 from diagnose.catalog.schema import Catalog, CauseClass, KnownIssue, Remedy, Setting, Signature
 from diagnose.checkpoint.find import inspect

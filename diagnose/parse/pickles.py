@@ -29,6 +29,7 @@ _MAX_LONG = 16  # bytes of integers that are kept
 _MAX_NAME = 1024  # bytes of a global that are kept
 _MAX_PARTS = 64  # of a tuple that is kept
 _MADE = 64  # bytes of a text made by a call that count as one object
+_FILLED = 3  # objects that a dict with items counts as
 _COUNTED = 1024  # opcodes from one count of what is held to the next
 _CONTAINERS = b"]})\x86("
 _CUTS = 16  # places tried to cut a truncated list of entries at
@@ -467,6 +468,7 @@ class _Machine:
             pass
         elif self.keys is None:
             to.update(zip(keys, values, strict=True))
+            self.kept += _FILLED
         else:
             for key, value in zip(keys, values, strict=False):
                 if isinstance(key, str) and key in self.keys:

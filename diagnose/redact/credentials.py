@@ -368,7 +368,7 @@ def words_in(text: str, wanted: tuple[str, ...]) -> set[str]:
     """
     if len(text) >= _LONG or wanted in _AT_ONCE:
         with suppress(ImportError):
-            literals = import_module("diagnose.ingest.literals")  # by name: that program lacks it
+            literals = import_module("diagnose.search")  # by name: that program lacks it
             if wanted not in _AT_ONCE:
                 _AT_ONCE[wanted] = tuple(word.encode() for word in wanted)
             found = literals.held(text.encode(errors="replace"), _AT_ONCE[wanted])

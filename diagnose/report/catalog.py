@@ -8,7 +8,7 @@ from itertools import groupby
 from rich.console import Console
 from rich.text import Text
 
-from diagnose.catalog.lookup import Named
+from diagnose.catalog.entries import Named
 from diagnose.catalog.schema import (
     Catalog,
     CauseClass,

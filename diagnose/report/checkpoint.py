@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from diagnose.checkpoint.model import STATE_WORDS, Checkpoint, Inspection
-from diagnose.checkpoint.resume import Lost, newest
+from diagnose.checkpoint.model import STATE_WORDS, Checkpoint, Inspection, Lost, newest
 from diagnose.redact.redactor import secrets_only
 from diagnose.report import words
 from diagnose.report.safe import each, learn, masked_strings, shown

@@ -16,19 +16,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from diagnose.checkpoint.model import Checkpoint, Inspection
-from diagnose.checkpoint.resume import resume
+from diagnose.checkpoint.model import Checkpoint, Inspection, resume
 from diagnose.errors import InputError
 from diagnose.ingest.archive import archive_form
-from diagnose.ingest.archive_names import Entry
-from diagnose.ingest.archive_tar import ReaderFeed, StreamFeed, tar_entries
-from diagnose.ingest.archive_zip import zip_members
-from diagnose.ingest.budget import Budget
+from diagnose.ingest.archive_formats import Entry, ReaderFeed, StreamFeed, tar_entries, zip_members
 from diagnose.ingest.compress import codec_of, decompress
-from diagnose.ingest.file_names import printable
+from diagnose.ingest.names import printable
 from diagnose.ingest.raw import FileStore, Reader, Store, reason
 from diagnose.ingest.sniff import is_log_name
-from diagnose.ingest.source import Source
+from diagnose.ingest.source import Budget, Source
 from diagnose.job.load import saved
 from diagnose.serve.spool import Upload
 

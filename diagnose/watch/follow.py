@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from diagnose.ingest.chunks import without_escapes
-from diagnose.ingest.file_names import ARCHIVE_NAME, MAX_DEPTH, PACKED, is_no_log, printable
+from diagnose.ingest.names import ARCHIVE_NAME, MAX_DEPTH, PACKED, is_no_log, printable
 from diagnose.ingest.place import LocalPlace, walk
 from diagnose.ingest.sniff import sniff
 from diagnose.parse.path import PathHints, read_path

@@ -16,8 +16,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_opener
 
-from diagnose.errors import InputError
-from diagnose.extras import install
+from diagnose.errors import InputError, install
 from diagnose.runtime.children import run
 from diagnose.watch.pulse import State
 

@@ -31,7 +31,7 @@ from diagnose.batch.results import (
 )
 from diagnose.batch.work import Result
 from diagnose.errors import InputError
-from diagnose.ingest.file_names import RESULTS
+from diagnose.ingest.names import RESULTS
 
 REFS = [JobRef(f"j{n}", "log", f"/a/j{n}", 10 + n, 1000.0 + n, f"t{n}") for n in range(6)]
 ALL = Counter(ref.source for ref in REFS)

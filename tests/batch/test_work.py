@@ -184,7 +184,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         "AWS_DEFAULT_REGION": "us-east-1",
     }.items():  # fmt: skip
         monkeypatch.setenv(name, value)
-    from diagnose.ingest import remote_place as places
+    from diagnose.ingest import place as places
 
     places._file_system.cache_clear()
     fs = places._file_system("s3")
@@ -198,7 +198,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @pytest.mark.slow
 def test_a_bucket_gives_what_its_files_give(bucket: str, tmp_path: Path) -> None:
-    from diagnose.ingest import remote_place as places
+    from diagnose.ingest import place as places
 
     write_fleet(tmp_path / "jobs", 6)
     for name, data in hung(2).items():

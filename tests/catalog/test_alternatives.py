@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import regex
 
-from diagnose.catalog.alternatives import alternatives, uncovered
+from diagnose.catalog.matches import alternatives, uncovered
 
 
 @pytest.mark.parametrize(

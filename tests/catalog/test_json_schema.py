@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 import yaml
 
-from diagnose.catalog.json_schema import text
+from diagnose.catalog.authoring import text
 from diagnose.catalog.load import default_dir
 
 SCHEMA = default_dir() / "schema.json"

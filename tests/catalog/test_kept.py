@@ -1,13 +1,14 @@
 """What is kept between runs: never in the way."""
 
+import errno
 import os
 import time
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 import pytest
 
-from diagnose.catalog import kept, load
+from diagnose.catalog import load, stored
 from diagnose.runtime import files
 
 
@@ -18,15 +19,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def sections(name: str) -> list[bytes]:
-    return [found.section("a").tobytes() for found in kept.find(name)]
+    return [found.section("a").tobytes() for found in stored.find(name)]
 
 
 def test_what_is_kept_is_read_again_by_its_owner_only(home: Path) -> None:
-    kept.keep("thing", {"a": b"data", "b": b"", "c": b"\n"})
-    (found,) = kept.find("thing")
+    stored.keep("thing", {"a": b"data", "b": b"", "c": b"\n"})
+    (found,) = stored.find("thing")
     assert [found.section(name).tobytes() for name in "abc"] == [b"data", b"", b"\n"]
     assert (home / "thing").stat().st_mode & 0o777 == 0o600
-    assert list(kept.find("other")) == []
+    assert list(stored.find("other")) == []
 
 
 @pytest.mark.parametrize(
@@ -36,13 +37,13 @@ def test_what_is_kept_is_read_again_by_its_owner_only(home: Path) -> None:
 def test_a_file_that_is_something_else_is_not_there(home: Path, data: bytes) -> None:
     home.mkdir()
     (home / "thing").write_bytes(data)
-    assert list(kept.find("thing")) == []
+    assert list(stored.find("thing")) == []
 
 
 def test_a_damaged_section_shows_when_it_is_asked_for(home: Path) -> None:
-    kept.keep("thing", {"a": b"data", "b": b"whole"})
+    stored.keep("thing", {"a": b"data", "b": b"whole"})
     (home / "thing").write_bytes((home / "thing").read_bytes().replace(b"data", b"date"))
-    (found,) = kept.find("thing")
+    (found,) = stored.find("thing")
     assert found.section("b") == b"whole"
     for name in "ac":
         with pytest.raises(ValueError, match=f"{name}: damaged"):
@@ -52,9 +53,9 @@ def test_a_damaged_section_shows_when_it_is_asked_for(home: Path) -> None:
 def test_what_came_with_the_package_is_found_first(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept, "PACKAGE", tmp_path)
-    kept.keep("thing", {"a": b"mine"})
-    kept.write(tmp_path, "thing", {"a": b"shipped"})
+    monkeypatch.setattr(stored, "PACKAGE", tmp_path)
+    stored.keep("thing", {"a": b"mine"})
+    stored.write(tmp_path, "thing", {"a": b"shipped"})
     assert sections("thing") == [b"shipped", b"mine"]
 
 
@@ -63,11 +64,11 @@ def test_without_a_cache_a_temporary_folder_of_the_user_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: str | None
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(kept, "cache", lambda: cache and Path(cache))
-    assert list(kept.find("thing")) == list(tmp_path.iterdir()) == []
-    kept.keep("thing", {"a": b"data"})
+    monkeypatch.setattr(stored, "cache", lambda: cache and Path(cache))
+    assert list(stored.find("thing")) == list(tmp_path.iterdir()) == []
+    stored.keep("thing", {"a": b"data"})
     own = tmp_path / f"diagnose-{os.getuid()}"
-    assert (own.stat().st_mode & 0o777, kept.writable()) == (0o700, own)
+    assert (own.stat().st_mode & 0o777, stored.writable()) == (0o700, own)
     assert sections("thing") == [b"data"]
 
 
@@ -75,12 +76,12 @@ def test_the_temporary_folder_of_somebody_else_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(kept, "cache", lambda: None)
+    monkeypatch.setattr(stored, "cache", lambda: None)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (tmp_path / f"diagnose-{os.getuid()}").symlink_to(elsewhere)
-    kept.keep("thing", {"a": b"data"})
-    assert (list(elsewhere.iterdir()), kept.writable()) == ([], None)
+    stored.keep("thing", {"a": b"data"})
+    assert (list(elsewhere.iterdir()), stored.writable()) == ([], None)
 
 
 def used(path: Path, seconds_ago: float) -> None:
@@ -89,31 +90,31 @@ def used(path: Path, seconds_ago: float) -> None:
 
 
 def test_the_files_used_last_are_kept(home: Path) -> None:
-    for number in range(kept.MOST):
-        kept.keep(f"thing-{number:02}", {})
+    for number in range(stored.MOST):
+        stored.keep(f"thing-{number:02}", {})
         used(home / f"thing-{number:02}", 100 - number)
-    assert len(list(kept.find("thing-00"))) == 1
-    kept.keep("thing-99", {})
+    assert len(list(stored.find("thing-00"))) == 1
+    stored.keep("thing-99", {})
     assert {path.name for path in home.iterdir()} == {
-        "thing-00", "thing-99", *(f"thing-{number:02}" for number in range(2, kept.MOST)),
+        "thing-00", "thing-99", *(f"thing-{number:02}" for number in range(2, stored.MOST)),
     }  # fmt: skip
 
 
 def test_what_nobody_asked_for_in_a_while_is_removed(home: Path) -> None:
     """As what was made of the catalog of an older version."""
-    for number, age in ((1, kept.UNUSED_S + 60), (2, kept.UNUSED_S - 60)):
-        kept.keep(f"thing-{number}", {})
+    for number, age in ((1, stored.UNUSED_S + 60), (2, stored.UNUSED_S - 60)):
+        stored.keep(f"thing-{number}", {})
         used(home / f"thing-{number}", age)
-    kept.keep("thing-3", {})
+    stored.keep("thing-3", {})
     assert sorted(path.name for path in home.iterdir()) == ["thing-2", "thing-3"]
 
 
 def test_a_full_disk_leaves_nothing_behind(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_fd: int, _mode: str) -> IO[bytes]:
-        return Path("/dev/full").open("wb")
+    def full(fd: int, data: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, "fdopen", full)
-    kept.keep("thing", {"a": b"data"})
+    monkeypatch.setattr(os, "write", full)
+    stored.keep("thing", {"a": b"data"})
     assert list(home.iterdir()) == []
 
 
@@ -123,18 +124,18 @@ def test_what_a_killed_process_left_is_removed_later(home: Path) -> None:
     old.touch()
     new.touch()
     os.utime(old, (0, 0))
-    kept.keep("thing", {})
+    stored.keep("thing", {})
     assert sorted(path.name for path in home.iterdir()) == [new.name, "thing"]
 
 
 def test_a_pipe_or_the_file_of_another_user_is_not_read(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept.keep("thing", {"a": b"data"})
+    stored.keep("thing", {"a": b"data"})
     os.mkfifo(home / "pipe")
-    assert list(kept.find("pipe")) == []
+    assert list(stored.find("pipe")) == []
     monkeypatch.setattr(os, "getuid", lambda: 12345)
-    assert list(kept.find("thing")) == []
+    assert list(stored.find("thing")) == []
 
 
 @pytest.mark.parametrize("old", [False, True], ids=["", "older platformdirs"])
@@ -152,7 +153,7 @@ def test_without_a_home_there_is_no_cache(
     if old:
         monkeypatch.setattr("platformdirs.user_cache_dir", lambda name: f"~/.cache/{name}")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    assert kept.cache() is None
+    assert stored.cache() is None
     load._base.cache_clear()
     assert load.load_catalog().signatures
     assert {path.name for path in tmp_path.iterdir()} <= {f"diagnose-{os.getuid()}"}

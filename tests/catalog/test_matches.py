@@ -9,7 +9,7 @@ from diagnose.catalog.matches import (
     type_near_misses,
     typed_match,
 )
-from diagnose.catalog.runs import FieldError
+from diagnose.catalog.remedies import FieldError
 from diagnose.catalog.schema import Example, Match
 
 

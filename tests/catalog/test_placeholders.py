@@ -2,7 +2,7 @@
 
 import pytest
 
-from diagnose.catalog.runs import example, fill, placeholders_in, unknown
+from diagnose.catalog.remedies import example, fill, placeholders_in, unknown
 
 
 def test_placeholders_are_found_and_others_are_not() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from diagnose.catalog.runs import FieldError, type_runs, typed_run
+from diagnose.catalog.remedies import FieldError, type_runs, typed_run
 
 
 def test_a_text_is_one_line() -> None:

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from diagnose.catalog.authoring import TODO, add, entry_in
 from diagnose.catalog.check import check_entry
 from diagnose.catalog.document import read_files
 from diagnose.catalog.load import catalog_files
-from diagnose.catalog.scaffold import TODO, add, entry_in
 from diagnose.errors import InputError
 
 LINE = "[rank3]: acme's store (v1.2) lost 7 tokens"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.catalog import kept, stored
+from diagnose.catalog import stored
 from diagnose.catalog.schema import (
     Catalog,
     CauseClass,
@@ -12,13 +12,15 @@ from diagnose.catalog.schema import (
     Example,
     KnownIssue,
     Match,
+    Near,
     Place,
     Remedy,
     Run,
     Setting,
     Signature,
+    Vocabulary,
+    Word,
 )
-from diagnose.catalog.vocabulary import Near, Vocabulary, Word
 
 RUN = Run("shell", ["a", "b"], "slurm", "f")
 STEP = Remedy("now", "do", "why", [RUN], "destructive", "admin", "timeout")
@@ -44,7 +46,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def keep(changed: tuple[bytes, bytes] = (b"", b"")) -> None:
     """Keep the catalog, with something changed as nobody who damages a file does."""
     sections = stored.sections(CATALOG)
-    kept.keep("0123.catalog", {name: data.replace(*changed) for name, data in sections.items()})
+    stored.keep("0123.catalog", {name: data.replace(*changed) for name, data in sections.items()})
 
 
 def test_all_but_the_examples_comes_back() -> None:

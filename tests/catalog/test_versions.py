@@ -2,7 +2,7 @@
 
 import pytest
 
-from diagnose.catalog.versions import how_to_check, meets, parsed
+from diagnose.catalog.entries import how_to_check, meets, parsed
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from diagnose.catalog.check import check
 from diagnose.catalog.load import load_catalog
-from diagnose.catalog.vocabulary import Near, Word
+from diagnose.catalog.schema import Near, Word
 from diagnose.errors import CatalogError
 
 GOOD = """\

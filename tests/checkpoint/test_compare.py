@@ -1,6 +1,6 @@
 import pytest
 
-from diagnose.checkpoint.compare import compare
+from diagnose.checkpoint.find import compare
 from diagnose.checkpoint.model import Flaw, Found
 from tests.checkpoint.founds import Told, found
 

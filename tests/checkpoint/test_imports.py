@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from diagnose.checkpoint.damaged import DamagedError
+from diagnose.checkpoint.contents import DamagedError, check_imports
 from diagnose.checkpoint.find import inspect
-from diagnose.checkpoint.inside import check_imports
 from tests.checkpoint.make.base import torch_file, write
 
 

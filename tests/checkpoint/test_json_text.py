@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.checkpoint.damaged import DamagedError
-from diagnose.checkpoint.json_text import MAX_BYTES, TOO_HEAVY, parse
+from diagnose.checkpoint.contents import MAX_JSON, TOO_HEAVY, DamagedError, parse
 from diagnose.checkpoint.model import Flaw
 
 CUT_OFF = Flaw("partial", "ends in the middle of its JSON text")
@@ -68,7 +67,7 @@ def test_json_lines_under_the_name_of_json() -> None:
 
 
 def test_too_many_bytes_are_not_read() -> None:
-    assert damage(bytes(MAX_BYTES + 1)).why == "has 67,108,865 bytes: too many to check"
+    assert damage(bytes(MAX_JSON + 1)).why == "has 67,108,865 bytes: too many to check"
 
 
 HEAVY = b"[" + b'{"a,]}": 0},' * 700_000

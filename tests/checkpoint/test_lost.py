@@ -2,7 +2,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from diagnose.checkpoint.resume import Lost, lost
+from diagnose.checkpoint.model import Lost, lost
 from diagnose.timeline.event import Timeline
 from tests.timeline.told import event
 

@@ -2,8 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from diagnose.checkpoint.model import Checkpoint, Resume
-from diagnose.checkpoint.resume import how, newest, resume
+from diagnose.checkpoint.model import Checkpoint, Resume, how, newest, resume
 
 ONE = Checkpoint(
     "/out/checkpoint-100", "HF Trainer", 100, 8, "whole", [], 9, 9, 1.0, "transformers"

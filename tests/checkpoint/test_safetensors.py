@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from diagnose.checkpoint.contents import MAX_PARSED
 from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import Flaw
-from diagnose.checkpoint.safetensors import MAX_PARSED
 from diagnose.checkpoint.tree import Leaf, read_tree
 from tests.checkpoint.leaves import look
 from tests.checkpoint.make.base import safetensors_file, torch_file

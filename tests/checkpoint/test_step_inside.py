@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.checkpoint.inside import MAX_BYTES, step_in
+from diagnose.checkpoint.contents import MAX_STEP_BYTES, step_in
 from tests.checkpoint.leaves import look
 from tests.checkpoint.make.base import Tensor, pickle_file, torch_file
 
@@ -64,7 +64,7 @@ def test_last_epoch_is_a_step_for_schedulers_only() -> None:
 
 
 def test_keys_behind_the_limit_are_not_seen() -> None:
-    data = pickle.dumps({"model": b"x" * MAX_BYTES, "global_step": 500})
+    data = pickle.dumps({"model": b"x" * MAX_STEP_BYTES, "global_step": 500})
     assert step_in(data, "state.pt") is None
 
 

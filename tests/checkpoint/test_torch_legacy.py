@@ -9,7 +9,7 @@ from struct import pack
 
 import pytest
 
-from diagnose.checkpoint import torch_legacy
+from diagnose.checkpoint import torch_files
 from diagnose.checkpoint.model import Flaw
 from tests.checkpoint.leaves import look
 from tests.checkpoint.make.base import LEGACY_MAGIC, Tensor, torch_legacy_file
@@ -76,7 +76,7 @@ def test_several_saves_into_one_file() -> None:
 
 
 def test_pickles_of_all_saves_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_legacy, "MAX_PICKLES", 5 * len(WHOLE))
+    monkeypatch.setattr(torch_files, "MAX_PICKLES", 5 * len(WHOLE))
     assert flaw("several.pt", WHOLE * 3) is None
     assert flaw("many.pt", WHOLE * 30) == Flaw("unknown", "its pickles are too long to check")
 

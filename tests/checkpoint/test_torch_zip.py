@@ -14,13 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.checkpoint.damaged import DamagedError
+from diagnose.checkpoint.contents import DamagedError
 from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import Flaw
-from diagnose.checkpoint.torch_bytes import crc_of_zeros
-from diagnose.checkpoint.torch_zip import digest_of, read_archive
+from diagnose.checkpoint.torch_files import crc_of_zeros, digest_of, read_archive
 from diagnose.checkpoint.tree import Leaf, read_tree
-from diagnose.ingest.archive_zip import DIRECTORY_LIMIT
+from diagnose.ingest.archive_formats import DIRECTORY_LIMIT
 from diagnose.ingest.raw import BytesStore
 from tests.checkpoint.leaves import look
 from tests.checkpoint.make.base import Tensor, torch_file, zip_file
@@ -190,10 +189,10 @@ def test_a_directory_that_claims_too_much_is_not_read() -> None:
 
 
 def test_a_directory_that_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("diagnose.ingest.archive_zip.DIRECTORY_LIMIT", 200)
+    monkeypatch.setattr("diagnose.ingest.archive_formats.DIRECTORY_LIMIT", 200)
     assert damage(WHOLE) == Flaw("unknown", "has a table of contents of more than 200 bytes")
-    monkeypatch.setattr("diagnose.checkpoint.torch_zip.MAX_RECORDS", 3)
-    monkeypatch.setattr("diagnose.ingest.archive_zip.DIRECTORY_LIMIT", 1 << 20)
+    monkeypatch.setattr("diagnose.checkpoint.torch_files.MAX_RECORDS", 3)
+    monkeypatch.setattr("diagnose.ingest.archive_formats.DIRECTORY_LIMIT", 1 << 20)
     assert damage(WHOLE) == Flaw("unknown", "has a table of contents of more than 3 members")
 
 
@@ -285,7 +284,7 @@ def test_a_record_that_lies_in_a_hole_is_corrupt(tmp_path: Path) -> None:
 def test_a_record_too_large_to_be_read_may_lie_in_a_hole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("diagnose.checkpoint.torch_bytes.HOLE_BYTES", SIZE - 1)
+    monkeypatch.setattr("diagnose.checkpoint.torch_files.HOLE_BYTES", SIZE - 1)
     weights = b"\1" * SIZE
     data = torch_file({"data/0": weights}).replace(weights, bytes(SIZE))
     told = Looker()(sparse(tmp_path / "a.pt", data)).flaw

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from diagnose.cli.main import run
-from diagnose.ingest.file_names import RESULTS
+from diagnose.ingest.names import RESULTS
 from tests.batch.fleet import OOM, Inline
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from diagnose.catalog import kept
+from diagnose.catalog import stored
 from diagnose.cli import main as cli
 from diagnose.cli.job import MAX_NOTES
 from diagnose.match import compile  # noqa: A004
@@ -102,7 +102,7 @@ def test_without_a_writable_cache_it_says_where_the_signatures_are_kept(
 ) -> None:
     (tmp_path / "a.log").write_bytes(TRACEBACK)
     monkeypatch.setattr(compile, "compiled_before", lambda _: False)
-    monkeypatch.setattr(kept, "writable", lambda: folder and Path(folder))
+    monkeypatch.setattr(stored, "writable", lambda: folder and Path(folder))
     assert cli.run(["triage", str(tmp_path / "a.log")]) == 0
     assert capsys.readouterr().err == f"Compiling signatures, about 10 s: {told}.\n"
 

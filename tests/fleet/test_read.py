@@ -13,7 +13,7 @@ from diagnose.batch.work import Result
 from diagnose.errors import InputError
 from diagnose.fleet import read
 from diagnose.fleet.summary import summarise
-from diagnose.ingest.file_names import RESULTS
+from diagnose.ingest.names import RESULTS
 from diagnose.report.fleet import words
 
 from .frames import BEGIN, failed, frame, keep, row, shown, typed

@@ -24,10 +24,9 @@ from diagnose import diagnose
 from diagnose.ingest import Source, archive, find_sources
 from diagnose.ingest import read as read_module
 from diagnose.ingest.archive import archive_form, archive_sources
-from diagnose.ingest.archive_stores import GzipStore, Keeper, SliceStore
-from diagnose.ingest.budget import Budget
 from diagnose.ingest.compress import decompress
-from diagnose.ingest.raw import BytesStore, FileStore
+from diagnose.ingest.raw import BytesStore, FileStore, GzipStore, Keeper, SliceStore
+from diagnose.ingest.source import Budget
 from diagnose.job.load import read
 from tests.archives import (
     END,
@@ -451,6 +450,16 @@ def test_a_bomb_is_stopped_by_its_ratio_in_little_memory(file: str) -> None:
     said = notes(found)
     assert f"{file}: decompression stopped: more than 20 times the compressed size" in said
     assert data(found[0]) == TEXT
+
+
+def test_an_archive_grows_less_than_a_log_may() -> None:
+    bomb = PACK["job.zip"]({f"{n}.log": b"a\n" * 500_000 for n in range(4)})
+    assert len(gzip.compress(b"a\n" * 500_000)) * 500 < 1_000_000
+    found = sources_of(bomb, "job.zip", Budget(ratio_floor=1000))
+    assert sum(len(data(source)) for source in found) <= 100 * len(bomb)
+    assert found[-1].unread == [
+        f"the archive's members become more than {100 * len(bomb)} bytes: cut"
+    ]
 
 
 def test_compressed_members_together_are_bounded() -> None:

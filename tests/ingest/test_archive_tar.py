@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.ingest.archive_names import Entry
-from diagnose.ingest.archive_tar import StreamFeed, tar_entries
-from diagnose.ingest.budget import Budget
+from diagnose.ingest.archive_formats import Entry, StreamFeed, tar_entries
+from diagnose.ingest.source import Budget
 from tests.archives import END, header, member
 
 TEXT = bytes(range(100))

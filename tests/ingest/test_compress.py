@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 import zstandard
 
-from diagnose.ingest.budget import Budget
 from diagnose.ingest.compress import Codec, _xz_dictionary, codec_of, decompress
 from diagnose.ingest.raw import BytesStore
+from diagnose.ingest.source import Budget
 
 LOG = b"".join(b"[rank%d]: step %d loss %d\n" % (i % 8, i, i * i % 997) for i in range(20_000))
 

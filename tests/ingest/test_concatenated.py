@@ -9,9 +9,8 @@ import pytest
 
 import diagnose
 from diagnose.ingest import Source, find_sources, text_source
-from diagnose.ingest.archive_stores import JoinedStore
-from diagnose.ingest.concatenated import parts_of
-from diagnose.ingest.raw import BytesStore
+from diagnose.ingest.raw import BytesStore, JoinedStore
+from diagnose.ingest.recognise import parts_of
 
 HEADINGS = "==> rank_0.log <==\nstep 1\nstep 2\n\n==> rank_1.log <==\nstep 1\n"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import diagnose
-from diagnose.ingest.literals import places
 from diagnose.ingest.paste import GLUED_EACH, GLUED_ONCE, may_be_glued, part
+from diagnose.search import places
 
 DEATH = (
     "[rank1]: step 5/12 loss 2.4[rank0]: Traceback (most recent call last):"

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.ingest import compress
-from diagnose.ingest.budget import Budget
 from diagnose.ingest.compress import _inflated, decompress
 from diagnose.ingest.raw import BytesStore
+from diagnose.ingest.source import Budget
 
 pytest.importorskip("isal", reason="zlib decodes everything")
 LOG = b"".join(b"[rank%d]: step %d loss %d\n" % (i % 8, i, i * i % 997) for i in range(9000))

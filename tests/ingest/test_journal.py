@@ -4,9 +4,9 @@ import gzip
 
 import pytest
 
-from diagnose.ingest.budget import Budget
 from diagnose.ingest.raw import BytesStore
 from diagnose.ingest.read import TextChunks, look
+from diagnose.ingest.source import Budget
 
 START = 1_751_364_000_000_000  # 2025-07-01 10:00:00 UTC
 

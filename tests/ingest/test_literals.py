@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.ingest.literals import held, places
+from diagnose.search import held, places
 
 WORDS = (b"ab", b"b", b"[0m", b"a\\", b"aab")
 

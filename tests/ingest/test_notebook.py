@@ -9,8 +9,7 @@ import pytest
 
 import diagnose
 from diagnose.ingest import text_source
-from diagnose.ingest.concatenated import parts_of
-from diagnose.ingest.notebook import as_python
+from diagnose.ingest.recognise import as_python, parts_of
 
 RED, PLAIN = "\x1b[0;31m", "\x1b[0m"
 RULE = f"{RED}{'-' * 75}{PLAIN}"

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnose.ingest import partial
+from diagnose.ingest import log_drivers
 from diagnose.ingest.chunks import stream_chunks
-from diagnose.ingest.partial import join_partials, partial_form
+from diagnose.ingest.log_drivers import join_partials, partial_form
 from diagnose.ingest.source import Chunk
 
 T = "2026-08-20T10:00:00.123456789Z"
@@ -81,7 +81,7 @@ def test_whole_lines_pass_untouched() -> None:
 
 
 def test_a_joined_line_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partial, "JOINED_LIMIT", 10)
+    monkeypatch.setattr(log_drivers, "JOINED_LIMIT", 10)
     data = f"{T} stdout P 12345678\n".encode() * 4 + f"{T} stdout F end\n".encode()
     out = joined(data)[0].replace(f"{T} stdout F ".encode(), b"")
     assert out == b"1234567812345678\n1234567812345678\nend\n"

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.ingest import paste
-from diagnose.ingest.literals import places
 from diagnose.ingest.paste import normalise
+from diagnose.search import places
 
 LOG = """[rank0]:[E220 10:40:35.441597707 ProcessGroupNCCL.cpp:629] [Rank 0] Watchdog caught it
 [rank0]: Traceback (most recent call last):

@@ -12,11 +12,10 @@ import pytest
 import zstandard
 
 from diagnose.ingest import read
-from diagnose.ingest.budget import Budget
 from diagnose.ingest.raw import BytesStore, FileStore, reason
 from diagnose.ingest.read import TextChunks, look
 from diagnose.ingest.sniff import Container
-from diagnose.ingest.source import Chunk
+from diagnose.ingest.source import Budget, Chunk
 
 TEXT = "".join(f"[rank{n % 8}]: step {n} größer ▏\n" for n in range(3000))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from diagnose.ingest import Source, stdin, stdin_source, text_source
+from diagnose.ingest import Source, find, stdin_source, text_source
 
 
 def data(source: Source) -> bytes:
@@ -21,7 +21,7 @@ def test_stdin_in_memory_and_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     source = stdin_source(io.BytesIO(text))
     assert (source.name, source.kind, source.size, source.note) == ("<stdin>", "text", 13000, "")
     assert data(source) == data(source) == text
-    monkeypatch.setattr(stdin, "STDIN_MEMORY", 100)
+    monkeypatch.setattr(find, "STDIN_MEMORY", 100)
     spooled = stdin_source(io.BytesIO(gzip.compress(os.urandom(500).hex().encode() + text)))
     assert spooled.size > 100
     assert data(spooled).endswith(text)
@@ -31,7 +31,7 @@ def test_stdin_in_memory_and_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_stdin_is_bounded_and_survives_errors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stdin, "STDIN_LIMIT", 5)
+    monkeypatch.setattr(find, "STDIN_LIMIT", 5)
     source = stdin_source(io.BytesIO(b"one\ntwo\n"))
     assert (data(source), source.note) == (
         b"one\nt",
@@ -73,9 +73,9 @@ def test_endless_input_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile.SpooledTemporaryFile, "write", counted)
     zeros = Endless(b"\0")
     source = stdin_source(zeros)  # type: ignore[arg-type]
-    assert (source.kind, zeros.taken, kept) == ("empty", stdin.ZEROS_LIMIT, [])
+    assert (source.kind, zeros.taken, kept) == ("empty", find.ZEROS_LIMIT, [])
     assert source.unread == [
-        f"reading stopped: nothing but NUL bytes in the first {stdin.ZEROS_LIMIT} bytes"
+        f"reading stopped: nothing but NUL bytes in the first {find.ZEROS_LIMIT} bytes"
     ]
     noise = Endless(bytes(range(256)))
     source = stdin_source(noise)  # type: ignore[arg-type]
@@ -83,7 +83,7 @@ def test_endless_input_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
     # A temporary file takes half of the free space.
     free = shutil.disk_usage(".")._replace(free=6 << 20)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: free)
-    monkeypatch.setattr(stdin, "STDIN_MEMORY", 2 << 20)
+    monkeypatch.setattr(find, "STDIN_MEMORY", 2 << 20)
     lines = Endless(b"step 1 loss 2.5\n")
     kept.clear()
     source = stdin_source(lines)  # type: ignore[arg-type]

@@ -17,13 +17,12 @@ from random import Random
 import pytest
 import zstandard
 
-from diagnose.ingest import Source, find, find_sources, stdin, stdin_source
-from diagnose.ingest.archive import archive_sources
-from diagnose.ingest.archive_names import NAMED
-from diagnose.ingest.budget import Budget
+from diagnose.ingest import Source, find, find_sources, stdin_source
+from diagnose.ingest.archive import NAMED, archive_sources
 from diagnose.ingest.raw import BytesStore, FileStore, Reader
 from diagnose.ingest.read import DOCUMENT_LIMIT
 from diagnose.ingest.recognise import source_of
+from diagnose.ingest.source import Budget
 from diagnose.job.load import load, read
 from tests.archives import END, TEXT, member, tar, zipped
 
@@ -191,7 +190,7 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     assert unread([stdin_source(Broken(b"one\n"))]) == [
         "<stdin>: reading stopped: input/output error"
     ]
-    monkeypatch.setattr(stdin, "STDIN_LIMIT", 5)
+    monkeypatch.setattr(find, "STDIN_LIMIT", 5)
     assert unread([stdin_source(io.BytesIO(b"one\ntwo\n"))]) == [
         "<stdin>: only the first 5 bytes were read: give the file itself"
     ]

@@ -4,8 +4,8 @@ import textwrap
 
 import pytest
 
-from diagnose.ingest.literals import places
 from diagnose.ingest.unwrap import EACH, ONCE, display_width, join_wrapped, may_be_wrapped
+from diagnose.search import places
 
 WATCHDOG = (
     "[rank{0}]:[E513 12:53:57.714781669 ProcessGroupNCCL.cpp:616] [Rank {0}] Watchdog caught "

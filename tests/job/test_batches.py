@@ -12,7 +12,7 @@ import pytest
 
 import diagnose
 from diagnose.ingest import Source, find_sources
-from diagnose.ingest.budget import Budget
+from diagnose.ingest.source import Budget
 from diagnose.job import batches, parallel
 from diagnose.job.identity import hosts_of_ranks, ranks_of_pids
 from diagnose.job.load import load, read

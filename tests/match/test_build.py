@@ -8,7 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from diagnose.catalog import kept
+from diagnose.catalog import stored
 from diagnose.catalog.schema import Catalog, Signature
 from diagnose.match import build
 from diagnose.match.compile import compile_matcher, compiled_before, databases_of
@@ -65,9 +65,9 @@ def test_what_is_damaged_or_for_another_processor_is_compiled_anew(
     compiling: Mock, changed: Callable[[dict[str, bytes]], dict[str, bytes]]
 ) -> None:
     databases_of(catalog())
-    (good,) = kept.find(name_of("0123"))
+    (good,) = stored.find(name_of("0123"))
     sections = {name: good.section(name).tobytes() for name in (*DATABASES, "doubts")}
-    kept.keep(name_of("0123"), changed(sections))
+    stored.keep(name_of("0123"), changed(sections))
     assert not compiled_before(catalog())
     assert finds()
     assert compiling.call_count == 2
@@ -77,8 +77,8 @@ def test_what_is_damaged_or_for_another_processor_is_compiled_anew(
 def test_what_came_with_the_package_and_cannot_be_used_is_passed_over(
     compiling: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept, "PACKAGE", tmp_path)
-    kept.write(tmp_path, name_of("0123"), {"marks": b"of another processor"})
+    monkeypatch.setattr(stored, "PACKAGE", tmp_path)
+    stored.write(tmp_path, name_of("0123"), {"marks": b"of another processor"})
     for _ in range(2):
         assert finds()
     assert compiling.call_count == 1

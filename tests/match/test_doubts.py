@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.catalog import kept
+from diagnose.catalog import stored
 from diagnose.catalog.load import load_catalog
 from diagnose.match.digits import Doubt, Doubts, doubts_of
 from diagnose.match.rows import name_of
@@ -44,7 +44,7 @@ def test_what_cannot_be_read_is_worked_out_again(
     same = b"node0:00:00 [0] NCCL INFO Channel 00/0 : 0[0] -> 0[0] via P0P/IPC"
     expected = doubts_of(catalog).fixed(same)
     assert expected
-    monkeypatch.setattr(kept, "PACKAGE", tmp_path)
+    monkeypatch.setattr(stored, "PACKAGE", tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    kept.keep(name_of(catalog.revision), {"doubts": data})
+    stored.keep(name_of(catalog.revision), {"doubts": data})
     assert doubts_of(catalog).fixed(same) == expected

@@ -7,7 +7,7 @@ import pytest
 import diagnose
 from diagnose.catalog.entries import entry_of
 from diagnose.catalog.load import load_catalog
-from diagnose.catalog.vocabulary import Near, Vocabulary, Word
+from diagnose.catalog.schema import Near, Vocabulary, Word
 from diagnose.match.words import Words
 
 REFUSED = Word(

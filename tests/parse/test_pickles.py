@@ -130,6 +130,15 @@ def test_sizes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         load(data)
 
 
+def test_dicts_are_bounded_by_what_they_take() -> None:
+    few, many = (
+        b"\x80\x02](" + b"}K\x01K\x01s" * count + b"e." for count in (1_000_000, 1_500_000)
+    )
+    assert load(few).count({1: 1}) == 1_000_000
+    with pytest.raises(UnsafePickleError, match="more than 4,194,304 objects at once"):
+        load(many)
+
+
 def test_deep_nesting_of_lists_is_harmless() -> None:
     found = load(b"\x80\x02" + b"](" * 100_000 + b"e" * 100_000 + b".")
     assert found == [] or isinstance(found[0], list)

@@ -14,7 +14,7 @@ from diagnose.formats import table
 from diagnose.match.digits import blind
 from diagnose.parse.prefix import Prefix, Row, peel
 from diagnose.parse.repeated import peel_repeated, way_of
-from diagnose.redact import data
+from diagnose.redact.credentials import data
 
 from .said import said
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from diagnose.checkpoint.model import Checkpoint, Inspection, State
-from diagnose.checkpoint.resume import Lost, resume
+from diagnose.checkpoint.model import Checkpoint, Inspection, Lost, State, resume
 from diagnose.report import checkpoint as report
 
 EXPECTED = Path(__file__).parent / "expected"

@@ -10,12 +10,23 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from itertools import islice, pairwise
+from itertools import islice
 
-from diagnose.checkpoint.damaged import span
-from diagnose.checkpoint.dcp_items import DataFile, check_items
-from diagnose.checkpoint.dcp_metadata import Metadata, names_in, read_metadata
-from diagnose.checkpoint.layouts.checks import MOST_NAMED, add_missing, gaps
+from diagnose.checkpoint.contents import span
+from diagnose.checkpoint.dcp_metadata import (
+    DataFile,
+    Metadata,
+    check_items,
+    names_in,
+    read_metadata,
+)
+from diagnose.checkpoint.layouts.checks import (
+    MOST_NAMED,
+    SLOW_WRITE,
+    add_missing,
+    gaps,
+    out_of_time,
+)
 from diagnose.checkpoint.layouts.rows import View
 from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import FlawKind, Found
@@ -38,8 +49,7 @@ _STEP = re.compile(
 _OF_DCP = b"torch.distributed.checkpoint"
 
 _SLACK = 60.0  # seconds that a data file may be younger than `.metadata`, besides its writing
-_SLOW_FILE, _SLOW_ALL = 10e6, 200e6  # bytes a second of a slow copy: one file, all together
-_EARLY = 600.0  # seconds
+_SLOW_ALL = 200e6  # bytes a second of a slow copy of all files together
 
 
 def step_of(name: str) -> int | None:
@@ -263,7 +273,7 @@ def _overwritten(found: Found, data: Mapping[str, Leaf], commits: Mapping[str, L
     if not after:
         return
     apart, first = after[0][0] - commit, data[after[0][1]]
-    copying = first.size / _SLOW_FILE + sum(leaf.size for leaf in data.values()) / _SLOW_ALL
+    copying = first.size / SLOW_WRITE + sum(leaf.size for leaf in data.values()) / _SLOW_ALL
     if apart <= _SLACK + copying:
         return
     if len(after) == len(timed):
@@ -277,17 +287,12 @@ def _overwritten(found: Found, data: Mapping[str, Leaf], commits: Mapping[str, L
 
 def _stale(found: Found, data: Mapping[str, Leaf]) -> None:
     """Few data files written long before the others: ranks write at the same time."""
-    timed = _timed(data)
-    apart, few = max(
-        ((later[0] - early[0], number) for number, (early, later) in enumerate(pairwise(timed), 1)),
-        default=(0.0, 0),
-    )
-    if few * 3 > len(timed) or few == 0:
-        return
-    writing = data[timed[few][1]].size / _SLOW_FILE
-    if apart > max(_EARLY + writing, 3 * (timed[-1][0] - timed[few][0])):
-        why = f"was written {span(apart)} before all others: left over from an earlier save"
-        _tell(found, why, [path for _, path in timed[:few]], FlawKind.OLDER)
+    apart_by = out_of_time({path: data[path] for _, path in _timed(data)})
+    early = [path for path, apart in apart_by.items() if apart < 0]
+    if early:
+        apart = span(-apart_by[early[0]])
+        why = f"was written {apart} before all others: left over from an earlier save"
+        _tell(found, why, early, FlawKind.OLDER)
 
 
 def _timed(data: Mapping[str, Leaf]) -> list[tuple[float, str]]:

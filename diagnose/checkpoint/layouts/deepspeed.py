@@ -15,13 +15,13 @@ from diagnose.checkpoint.layouts.checks import (
     MOST_NAMED,
     MOST_RANKS,
     add_missing,
+    check_names,
     gaps,
     holes,
     number,
     stated,
 )
 from diagnose.checkpoint.layouts.rows import View, layouts, pattern
-from diagnose.checkpoint.layouts.runs import check_names
 from diagnose.checkpoint.model import FlawKind, Found
 from diagnose.checkpoint.tree import Folder
 

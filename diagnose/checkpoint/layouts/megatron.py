@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any, TypeGuard
 
-from diagnose.checkpoint.damaged import DamagedError
-from diagnose.checkpoint.json_text import SMALL, parse
+from diagnose.checkpoint.contents import SMALL, DamagedError, parse
 from diagnose.checkpoint.layouts import dcp
 from diagnose.checkpoint.layouts.checks import add_missing, holes, pickled
 from diagnose.checkpoint.layouts.rows import View

@@ -1,7 +1,7 @@
 """Layouts of checkpoints as data: `formats/checkpoints/*.yaml`, read when a folder asks for them.
 
 A layout says how its folders are recognised, which files belong to a checkpoint, and what has to
-hold for it to be complete. docs/extending.md shows how to write one; `checks.py` and `runs.py` have
+hold for it to be complete. docs/extending.md shows how to write one; `checks.py` has
 the predicates. What a row cannot say is a function, named as `module.function` of this package.
 """
 
@@ -66,7 +66,7 @@ class Layout:
 
     def compare(self, run: Folder, found: list[Found]) -> None:
         """Add what markers (`latest` …) and the others tell of checkpoints, in order of step."""
-        hook("runs.compare")(self, run, found)
+        hook("checks.compare")(self, run, found)
 
 
 def layouts(family: str = "") -> list[Layout]:

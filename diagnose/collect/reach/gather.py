@@ -24,9 +24,8 @@ from diagnose.collect.bundle import Node
 from diagnose.collect.node import read_document
 from diagnose.collect.reach.frames import split
 from diagnose.collect.reach.ways import Call, Plan, environment, last_line
-from diagnose.ingest.archive_names import Entry, short
-from diagnose.ingest.archive_tar import BLOCK, StreamFeed, is_tar, tar_entries
-from diagnose.ingest.budget import Budget
+from diagnose.ingest.archive_formats import BLOCK, Entry, StreamFeed, is_tar, short, tar_entries
+from diagnose.ingest.source import Budget
 from diagnose.runtime.children import Ending, run
 from diagnose.runtime.files import private_file, private_folder
 from diagnose.text.ranks import counted

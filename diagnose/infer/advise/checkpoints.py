@@ -6,8 +6,7 @@ import re
 from dataclasses import replace
 
 from diagnose.catalog.schema import Catalog, Run
-from diagnose.checkpoint.model import Checkpoint, Inspection
-from diagnose.checkpoint.resume import Lost, lost, newest
+from diagnose.checkpoint.model import Checkpoint, Inspection, Lost, lost, newest
 from diagnose.diagnosis import Diagnosis, Evidence, RemedyStep
 from diagnose.infer.advise.remedies import step_of
 from diagnose.infer.rules.checkpoints import adjective, name, state_of, why_damaged

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from diagnose.catalog.runs import fill, placeholders_in
+from diagnose.catalog.remedies import fill, placeholders_in
 from diagnose.catalog.schema import Catalog, Held, Remedy, Run, Setting
 from diagnose.diagnosis import (
     Answer,

@@ -12,8 +12,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from diagnose.infer.rules.base import Context, Hypothesis, Tier
-from diagnose.infer.rules.blamed import culprits_of
-from diagnose.infer.rules.signatures import who
+from diagnose.infer.rules.signatures import culprits_of, who
 from diagnose.parse.detectors import about, tool_of
 
 CONCLUDED = "concluded"

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from diagnose.catalog.entries import how_to_check, meets
 from diagnose.catalog.schema import Catalog, Condition, KnownIssue
-from diagnose.catalog.versions import how_to_check, meets
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.judge.verdict import DIFFER, Verdict
 from diagnose.infer.rules.base import Context, Hypothesis, Tier

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Literal
 
-from diagnose.catalog.schema import Catalog
-from diagnose.catalog.vocabulary import UNKNOWN
+from diagnose.catalog.schema import UNKNOWN, Catalog
 from diagnose.diagnosis import CulpritKind
 from diagnose.infer.events.onset import BUSY, MAIN_ONLY, Activity, doing
 from diagnose.infer.judge.verdict import DIFFER, Kind, Verdict

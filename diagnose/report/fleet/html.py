@@ -16,8 +16,7 @@ from markupsafe import Markup
 
 from diagnose import __version__
 from diagnose.fleet.causes import CAUSE, HOST, WEEK, Group
-from diagnose.fleet.hostlist import fold
-from diagnose.fleet.nodes import Nodes
+from diagnose.fleet.nodes import Nodes, fold
 from diagnose.fleet.summary import Fleet
 from diagnose.report.fleet import words
 from diagnose.report.html.shell import asset, embedded, policy, template

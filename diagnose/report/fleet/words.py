@@ -11,8 +11,7 @@ from dataclasses import asdict, fields, replace
 from functools import cache
 
 from diagnose.fleet.causes import CAUSE, HOST, WEEK, Group
-from diagnose.fleet.hostlist import fold
-from diagnose.fleet.nodes import MIN_INCIDENTS, MIN_RATIO, Nodes, Suspect
+from diagnose.fleet.nodes import MIN_INCIDENTS, MIN_RATIO, Nodes, Suspect, fold
 from diagnose.fleet.recurring import Began
 from diagnose.fleet.summary import Fleet, Overview
 from diagnose.redact.redactor import mask

@@ -20,8 +20,8 @@ from diagnose.report.html import clock
 from diagnose.report.html.clock import Events
 from diagnose.report.safe import Scrub
 from diagnose.text.ranks import ranks_phrase
+from diagnose.timeline.captures import stated_facts
 from diagnose.timeline.event import Event, Timeline
-from diagnose.timeline.facts import stated_facts
 from diagnose.timeline.positions import taken
 
 # --- findings: what the catalog recognised, alike lines of many ranks as one ----------------------

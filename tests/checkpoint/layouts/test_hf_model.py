@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from diagnose.checkpoint.layouts.hooks import Series, series_of
 from diagnose.checkpoint.layouts.rows import layouts, pattern
-from diagnose.checkpoint.layouts.weights import Series, series_of
 from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import Checkpoint, judged
 from diagnose.checkpoint.tree import Folder, read_tree

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from diagnose.checkpoint.find import inspect
-from diagnose.checkpoint.layouts import checks, rows, runs
+from diagnose.checkpoint.layouts import checks, rows
 from diagnose.checkpoint.look import kind_of
 from diagnose.checkpoint.model import Checkpoint
 from tests.checkpoint.founds import remove
@@ -133,7 +133,7 @@ def test_rows_name_what_is_there(layout: rows.Layout) -> None:
         assert (
             callable(rows.hook(spec))
             if isinstance(spec, str)
-            else next(iter(spec)) in runs._PREDICATES
+            else next(iter(spec)) in checks._PREDICATES
         )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.checkpoint.layouts.single import read_file
+from diagnose.checkpoint.layouts.hooks import read_file
 from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import Checkpoint, judged
 from diagnose.checkpoint.tree import Leaf, read_tree

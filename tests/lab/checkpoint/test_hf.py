@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnose.checkpoint.layouts.single import read_file
+from diagnose.checkpoint.layouts.hooks import read_file
 from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import Checkpoint, judged
 from diagnose.checkpoint.tree import Folder, Leaf, read_tree
