@@ -256,6 +256,7 @@ def scrubber(*, redact: bool) -> Scrub:
 # secret may stand far above or below it.
 AROUND = 5  # lines before and after
 REACH = 80  # lines before and after that are looked at; the longest usual key file has 55
+WINDOW = 16 << 10  # characters of these, as many as `job.reread` reads bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,8 +301,6 @@ def _shown(rows: list[Row], line: int, show: Show) -> list[Row]:
 
 def _within(rows: Iterable[Row]) -> list[Row]:
     """The first rows, as many as AROUND tells or WINDOW characters hold."""
-    from diagnose.job.reread import WINDOW  # noqa: PLC0415  messages of errors need none
-
     kept: list[Row] = []
     size = 0
     for row in rows:
