@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from diagnose.ingest.source import Chunk
 from diagnose.lazy import expression
-from diagnose.match.lines import LINE_WINDOW, Raw, author_in, author_of, filled_lines, text_of
+from diagnose.match.lines import LINE_WINDOW, Reading, author_in, author_of, filled_lines, text_of
 from diagnose.match.shapes import shape
 from diagnose.parse.prefix import peel
 
@@ -230,11 +230,11 @@ _PROCESS = expression(rb":\d++:\d++ ?+")  # of another run another one
 class Beginning(NamedTuple):
     """A line with the first words of its source, and the line before it, if any, else itself."""
 
-    before: Raw
-    line: Raw
+    before: Reading
+    line: Reading
 
 
-def beginnings(chunks: Sequence[Chunk], first: Sequence[Raw]) -> list[Beginning]:
+def beginnings(chunks: Sequence[Chunk], first: Sequence[Reading]) -> list[Beginning]:
     """Where the chunks of a whole source, which begins with these lines, say its first words."""
     if sum(len(chunk.data) for chunk in chunks) > LIMIT:
         return []
@@ -260,7 +260,7 @@ def beginnings(chunks: Sequence[Chunk], first: Sequence[Raw]) -> list[Beginning]
     return [_beginning(*one) for one in found] if len(found) > len(authors) else []
 
 
-def _first_words(first: Iterable[Raw]) -> bytes:
+def _first_words(first: Iterable[Reading]) -> bytes:
     """The message of the first line that is no rule or number, and not among last words."""
     messages = [_message(raw.data) for raw in first]
     if any(one.startswith("Traceback ") for one in messages):

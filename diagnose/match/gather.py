@@ -26,7 +26,7 @@ from diagnose.lazy import expression
 from diagnose.match.cadence import LIMIT, REACH, Beginning, beginnings
 from diagnose.match.calls import CallMarks, Noted
 from diagnose.match.compile import Matcher
-from diagnose.match.lines import VISIBLE, Line, Raw, author_of, first_lines, last_lines, segments
+from diagnose.match.lines import VISIBLE, Reading, author_of, first_lines, last_lines, segments
 from diagnose.match.steps import TAIL_MAX, StepSearch, TailChunk, every_match, tail_end
 
 # Lines kept of one pattern in one source: this many from its start and from its end.
@@ -56,14 +56,14 @@ class Gathered:
     REACH bytes, `small` all of a small source; they stay in their process.
     """
 
-    kept: list[Raw] = field(default_factory=list)
-    flood: dict[int, deque[Raw]] = field(default_factory=dict)
+    kept: list[Reading] = field(default_factory=list)
+    flood: dict[int, deque[Reading]] = field(default_factory=dict)
     seen: Counter[int] = field(default_factory=Counter)
-    samples: list[Raw] = field(default_factory=list)
+    samples: list[Reading] = field(default_factory=list)
     last_stride: int = -1
-    last_words: list[Raw] = field(default_factory=list)
-    first: list[Raw] = field(default_factory=list)
-    last: list[Raw] = field(default_factory=list)
+    last_words: list[Reading] = field(default_factory=list)
+    first: list[Reading] = field(default_factory=list)
+    last: list[Reading] = field(default_factory=list)
     end: int = 0
     size: int = 0
     lines: int = 0
@@ -73,7 +73,7 @@ class Gathered:
     beginnings: list[Beginning] = field(default_factory=list)
     small: list[Chunk] = field(default_factory=list)
 
-    def take(self, raws: Iterable[Raw]) -> None:
+    def take(self, raws: Iterable[Reading]) -> None:
         """Keep segments, unless there are too many of a kind."""
         seen = self.seen
         for raw in raws:
@@ -173,7 +173,7 @@ def join(parts: Sequence[Gathered], read: ReadPart, matcher: Matcher) -> Gathere
     return whole
 
 
-def _last_words(steps: StepSearch, end: int) -> list[Raw]:
+def _last_words(steps: StepSearch, end: int) -> list[Reading]:
     """The last words in a source with this end."""
     return [
         raw for place, chunk, hits in steps.last_words(end) for raw in segments(chunk, hits, place)
@@ -200,8 +200,9 @@ def _append(whole: Gathered, part: Gathered) -> None:
         whole.calls.append(part.calls, before)
 
 
-def _moved(raw: Raw, lines: int) -> Raw:
-    return raw._replace(line=raw.line + lines) if lines else raw
+def _moved(line: Reading, lines: int) -> Reading:
+    line.line += lines
+    return line
 
 
 def _read(whole: Gathered, read: ReadPart, low: int, high: int) -> Iterator[Chunk]:
@@ -239,8 +240,12 @@ class _Hit(NamedTuple):
 
 
 def near_serious(
-    source: Source, found: Gathered, lines: Sequence[Line], kept: Sequence[Raw], matcher: Matcher
-) -> list[Raw]:
+    source: Source,
+    found: Gathered,
+    lines: Sequence[Reading],
+    kept: Sequence[Reading],
+    matcher: Matcher,
+) -> list[Reading]:
     """The lines to keep around the serious ones of `lines`, but for those that are kept already."""
     serious = _serious(lines, matcher.signatures)
     if not serious:
@@ -255,9 +260,9 @@ def near_serious(
     return [raw for raw in around(anchors, spans, chunks, matcher) if raw.place not in known]
 
 
-def _serious(lines: Iterable[Line], signatures: Sequence[Signature]) -> list[Line]:
+def _serious(lines: Iterable[Reading], signatures: Sequence[Signature]) -> list[Reading]:
     """The first and the last lines of each kind that may tell of an error."""
-    kinds: dict[object, list[Line]] = defaultdict(list)
+    kinds: dict[object, list[Reading]] = defaultdict(list)
     for line in lines:
         for number, _ in line.matches:
             if signatures[number].role in _SERIOUS or signatures[number].signal == "trouble":
@@ -270,11 +275,11 @@ def _serious(lines: Iterable[Line], signatures: Sequence[Signature]) -> list[Lin
     return _ends(sorted(chosen.values(), key=attrgetter("place")), _OF_SOURCE)
 
 
-def _is_work(line: Line, signatures: Sequence[Signature]) -> bool:
+def _is_work(line: Reading, signatures: Sequence[Signature]) -> bool:
     return any(signatures[number].role == "progress" for number, _ in line.matches)
 
 
-def _ends(lines: list[Line], size: tuple[int, int]) -> list[Line]:
+def _ends(lines: list[Reading], size: tuple[int, int]) -> list[Reading]:
     first, last = size
     return lines if len(lines) <= first + last else [*lines[:first], *lines[-last:]]
 
@@ -303,7 +308,7 @@ def around(
     spans: Sequence[tuple[int, int]],
     chunks: Iterable[tuple[int, Chunk]],
     matcher: Matcher,
-) -> list[Raw]:
+) -> list[Reading]:
     """The lines to keep around these anchors, which lie in these spans."""
     known = [*chunks]
     hits: list[_Hit] = []
@@ -319,7 +324,7 @@ def around(
         last = bisect_right(starts, place + AFTER)
         chosen.update(_quota(reversed(hits[first:middle]), _BEFORE, _BEFORE_UNTAGGED))
         chosen.update(_quota(hits[middle:last], _AFTER, _AFTER_UNTAGGED))
-    found: list[Raw] = []
+    found: list[Reading] = []
     for number, (place, chunk) in enumerate(known):
         own = sorted((hit.pattern, hit.to) for hit in chosen if hit.chunk == number)
         found += segments(chunk, sorted(own, key=itemgetter(1)), place)

@@ -19,7 +19,7 @@ from diagnose.ingest.source import Chunk
 from diagnose.match.calls import CallMarks, marks_in, with_init
 from diagnose.match.compile import Found, Matcher, dense, in_text
 from diagnose.match.digits import ANYWHERE, blurred, digits_in, may_match, words_around_digits
-from diagnose.match.lines import TEXT_LIMIT, Line, Raw, segments
+from diagnose.match.lines import TEXT_LIMIT, Reading, segments
 from diagnose.match.rows import hyperscan_form
 from diagnose.match.shapes import Runs, Shapes, Span, runs, shape
 from diagnose.match.steps import Ends, StepLines
@@ -50,7 +50,7 @@ class Searched(NamedTuple):
     And, where that is known of all lines, the per-step patterns.
     """
 
-    raws: Iterator[Raw]
+    raws: Iterator[Reading]
     calls: CallMarks
     steps: StepLines | None = None
 
@@ -182,7 +182,9 @@ class KnownLines:
         return tuple((number, first, last) for number, (first, last) in ends.items())
 
 
-def _raws(chunk: Chunk, place: int, lines: Iterable[tuple[int, int, int, _Found]]) -> Iterator[Raw]:
+def _raws(
+    chunk: Chunk, place: int, lines: Iterable[tuple[int, int, int, _Found]]
+) -> Iterator[Reading]:
     """The segments of the lines in which there is more than per-step patterns.
 
     Of each line its number in the chunk, its start and end, and what is in it.
@@ -192,9 +194,9 @@ def _raws(chunk: Chunk, place: int, lines: Iterable[tuple[int, int, int, _Found]
             line, offset = _where(chunk, number, at)
             data = chunk.data[at:end]
             if patterns:
-                yield Raw(place + at, line, offset, data, patterns)
+                yield Reading(place + at, line, offset, data, patterns)
             if words:
-                yield Raw(place + at, line, offset, data, words)
+                yield Reading(place + at, line, offset, data, words)
 
 
 def _where(chunk: Chunk, number: int, at: int) -> tuple[int, int]:
@@ -228,13 +230,16 @@ class ShapeMeaning:
     word: Meant | None = None
     kept: list[Any] = field(default_factory=list, compare=False)
 
-    def line(self, raw: Raw) -> Line | None:
-        """A line like this; None where the numbers of a time are none. There is a way."""
+    def fill(self, line: Reading) -> bool:
+        """Whether a line says this, which is noted in it: not where the numbers of a time are none.
+
+        There is a way.
+        """
         assert self.way is not None
-        text = raw.data.decode(errors="replace")
+        text = line.data.decode(errors="replace")
         prefix = peel_repeated(text, self.way)
         if prefix is None:
-            return None
+            return False
         matches = self.matches
         if self.places:
             matches = matches.copy()
@@ -243,7 +248,9 @@ class ShapeMeaning:
                 for name, start, end in places:
                     captures[name] = text[start:end]
                 matches[index] = (matches[index][0], captures)
-        return Line(raw.line, raw.offset, text, prefix, matches, self.word, self, raw.place)
+        line.text, line.data, line.prefix = text, b"", prefix
+        line.matches, line.word, line.alike = matches, self.word, self
+        return True
 
     def same(self, match: int) -> bool:
         """Whether all such lines capture the same."""
@@ -261,12 +268,12 @@ class Recall:
         self._shapes: Shapes[_Key, ShapeMeaning] = Shapes()
         self._searched = 0
 
-    def meaning(self, raw: Raw) -> ShapeMeaning | None:
+    def meaning(self, raw: Reading) -> ShapeMeaning | None:
         """What a line says in which these patterns were found; None if that is not known."""
         return self._shapes.get((shape(raw.data), raw.patterns), raw.data)
 
     def learn(
-        self, raw: Raw, text: str, message: str, found: Mapping[int, Found], word: Meant | None
+        self, raw: Reading, text: str, message: str, found: Mapping[int, Found], word: Meant | None
     ) -> None:
         """Remember what a line says, for others of its shape."""
         self._searched += 1
@@ -297,7 +304,7 @@ class Recall:
         return digits_in(same, words)
 
     def _common(
-        self, raw: Raw, text: str, message: str, found: Mapping[int, Found], word: Meant | None
+        self, raw: Reading, text: str, message: str, found: Mapping[int, Found], word: Meant | None
     ) -> ShapeMeaning | None:
         """What all such lines say; None if each is to be looked at."""
         matcher = self._matcher

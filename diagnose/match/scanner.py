@@ -26,7 +26,7 @@ from diagnose.match.cadence import OwnWay, beats, own_way
 from diagnose.match.calls import Forward, Noted, forward_calls, last_calls
 from diagnose.match.compile import MATCH_TIMEOUT_S, Found, Matcher, in_text
 from diagnose.match.gather import Gathered, gather, near_serious
-from diagnose.match.lines import Line, Raw, filled_lines, plain_lines, text_of
+from diagnose.match.lines import Reading, filled_lines, peeled, text_of
 from diagnose.match.memory import word_matters
 from diagnose.parse.prefix import peel
 from diagnose.search import HARMLESS
@@ -58,15 +58,15 @@ class SourceScan:
     """
 
     source: Source
-    lines: list[Line] = field(default_factory=list)
-    edges: list[Line] = field(default_factory=list)
-    beginnings: list[tuple[Line, Line]] = field(default_factory=list)
-    beats: list[tuple[Line, int]] = field(default_factory=list)
+    lines: list[Reading] = field(default_factory=list)
+    edges: list[Reading] = field(default_factory=list)
+    beginnings: list[tuple[Reading, Reading]] = field(default_factory=list)
+    beats: list[tuple[Reading, int]] = field(default_factory=list)
     counts: Counter[int] = field(default_factory=Counter)
     total_lines: int = 0
     problem: str = ""
     comm_ranks: list[CommRank] = field(default_factory=list)
-    own_way: tuple[Line, OwnWay] | None = None
+    own_way: tuple[Reading, OwnWay] | None = None
 
     def holds_text(self) -> bool:
         """Whether the source holds anything but blanks."""
@@ -110,8 +110,8 @@ def finish(source: Source, found: Gathered, matcher: Matcher) -> SourceScan:
     if near := near_serious(source, found, scan.lines, kept, matcher):
         scan.lines += _confirm(near, matcher, scan.counts)
         scan.lines.sort(key=attrgetter("place"))
-    scan.edges = list(plain_lines([*found.first, *found.last], scan.lines))
-    begun = plain_lines(chain.from_iterable(found.beginnings), scan.lines)
+    scan.edges = list(peeled([*found.first, *found.last], scan.lines))
+    begun = peeled(chain.from_iterable(found.beginnings), scan.lines)
     scan.beginnings = list(zip(begun, begun, strict=True))  # two of each
     tail = _Tail(found.ends)
     if not any(_shows_progress(line, matcher) for line in scan.lines):
@@ -124,13 +124,13 @@ def finish(source: Source, found: Gathered, matcher: Matcher) -> SourceScan:
     return scan
 
 
-def _shows_progress(line: Line, matcher: Matcher) -> bool:
+def _shows_progress(line: Reading, matcher: Matcher) -> bool:
     """Whether a line is of progress, and not only of what is loaded or prepared before."""
     found = [matcher.signatures[number] for number, _ in line.matches]
     return not _prepares(found) and any(one.role == "progress" for one in found)
 
 
-def _shows_no_work(line: Line, matcher: Matcher) -> bool:
+def _shows_no_work(line: Reading, matcher: Matcher) -> bool:
     """Whether a line is known to be of what comes before the work, or of a watchdog."""
     found = [matcher.signatures[number] for number, _ in line.matches]
     return _prepares(found) or any(one.signal == "silent" for one in found)
@@ -140,18 +140,17 @@ def _prepares(found: Iterable[Signature]) -> bool:
     return any(one.role == "phase" and one.phase in _BEFORE for one in found)
 
 
-def _ordered(found: Gathered) -> list[Raw]:
+def _ordered(found: Gathered) -> list[Reading]:
     """All that was kept, in the order of the source; of one place words last, per-step behind them.
 
     Of per-step ones the catalog's first comes first, in whichever way they were found.
     """
     kept = [*found.kept, *(raw for queue in found.flood.values() for raw in queue)]
     kept.sort(key=lambda raw: raw.patterns[0] < 0)
-    samples = (
-        raw._replace(patterns=tuple(sorted(raw.patterns)))
-        for raw in (*found.samples, *found.last_words)
-    )
-    kept += sorted(samples, key=lambda raw: raw.patterns)
+    samples = [*found.samples, *found.last_words]
+    for line in samples:
+        line.patterns = tuple(sorted(line.patterns))
+    kept += sorted(samples, key=lambda line: line.patterns)
     kept.sort(key=lambda raw: raw.place)
     return kept
 
@@ -164,75 +163,73 @@ class _Tail:
         self._starts = [0, *accumulate(len(chunk.data) for chunk in chunks)]
         self.data = b"".join(chunk.data for chunk in chunks)
 
-    def line(self, start: int, end: int) -> Line:
+    def line(self, start: int, end: int) -> Reading:
         """The line between two places of the text."""
         index = bisect_right(self._starts, start) - 1
         number = self._chunks[index].newlines(start - self._starts[index])
         rows = [(number, self.data[start:end])]
-        return next(plain_lines(filled_lines(self._chunks[index], rows)))
+        return next(peeled(filled_lines(self._chunks[index], rows)))
 
 
-def _beats(tail: _Tail) -> Iterator[tuple[Line, int]]:
+def _beats(tail: _Tail) -> Iterator[tuple[Reading, int]]:
     """The cadence of the end of a source."""
     for beat in beats(tail.data):
         yield tail.line(beat.start, beat.end), beat.counter
 
 
-def _own_way(tail: _Tail) -> tuple[Line, OwnWay] | None:
+def _own_way(tail: _Tail) -> tuple[Reading, OwnWay] | None:
     """The line by which one author left the way of all others at the end of a source."""
     found = own_way(tail.data)
     return (tail.line(found.start, found.end), found) if found else None
 
 
-def _confirm(kept: list[Raw], matcher: Matcher, counts: Counter[int]) -> Iterator[Line]:
+def _confirm(kept: list[Reading], matcher: Matcher, counts: Counter[int]) -> Iterator[Reading]:
     """Decode, peel and confirm the kept segments, which are in order, each place once."""
     recall, hurtful = matcher.recall, 0
-    for raw in _merged(kept):
-        meaning = recall.meaning(raw)
+    for line in _merged(kept):
+        meaning = recall.meaning(line)
         if meaning is not None:
             if meaning.way is None:
                 continue
-            line = meaning.line(raw)
-            if line is not None:
+            if meaning.fill(line):
                 for signature, _ in line.matches:
                     counts[signature] += 1
                 if line.matches or line.word:
                     yield line
                 continue
-        text = text_of(raw.data)
+        text = text_of(line.data)
         # Most of what is kept is refused: the prefixes are looked at where they matter.
-        anchored = any(matcher.patterns[number].anchored for number in raw.patterns if number >= 0)
+        anchored = any(matcher.patterns[number].anchored for number in line.patterns if number >= 0)
         prefix = peel(text) if anchored else None
         patience = inf
         if len(text) > HARMLESS:
             patience = LITTLE_S if hurtful >= HURTFUL_LINES else LINE_BUDGET_S
-            matcher.prepare(number for number in raw.patterns if number >= 0)
+            matcher.prepare(number for number in line.patterns if number >= 0)
         begun = thread_time() if patience < inf else 0.0
         message = prefix.message if prefix else ""
-        found, sure = _search(text, message, raw.patterns, matcher, patience)
+        found, sure = _search(text, message, line.patterns, matcher, patience)
         hurtful += patience < inf and thread_time() - begun > HURT_S
-        word = _word(text, found, raw.patterns, matcher)
+        word = _word(text, found, line.patterns, matcher)
         if meaning is None and sure:
-            recall.learn(raw, text, message, found, word)
+            recall.learn(line, text, message, found, word)
         if found or word:
-            matches = [(signature, match.captures()) for signature, match in in_text(found)]
+            line.text, line.data, line.prefix = text, b"", prefix or peel(text)
+            line.matches = [(signature, match.captures()) for signature, match in in_text(found)]
+            line.word = word
             counts.update(found.keys())
-            line = Line(raw.line, raw.offset, text, prefix or peel(text), matches, word)
-            line.place = raw.place
             yield line
 
 
-def _merged(kept: Iterable[Raw]) -> Iterator[Raw]:
+def _merged(kept: Iterable[Reading]) -> Iterator[Reading]:
     """Segments that are in order, each place once with all of its patterns."""
-    last: Raw | None = None
-    for raw in kept:
-        if last is not None and last.place == raw.place:
-            both = tuple(dict.fromkeys(last.patterns + raw.patterns))
-            last = Raw(last.place, last.line, last.offset, last.data, both)
+    last: Reading | None = None
+    for line in kept:
+        if last is not None and last.place == line.place:
+            last.patterns = tuple(dict.fromkeys(last.patterns + line.patterns))
             continue
         if last is not None:
             yield last
-        last = raw
+        last = line
     if last is not None:
         yield last
 

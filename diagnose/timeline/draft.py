@@ -12,7 +12,7 @@ from diagnose.catalog.entries import COUNTER
 from diagnose.catalog.schema import Signature
 from diagnose.ingest.source import Source, is_document
 from diagnose.lazy import expression
-from diagnose.match.lines import Line
+from diagnose.match.lines import Reading
 from diagnose.match.scanner import SourceScan
 from diagnose.parse.prefix import glued_rank
 from diagnose.parse.times_in import time_in
@@ -151,13 +151,13 @@ def drafts_of(scan: SourceScan, signatures: Sequence[Signature]) -> Iterator[Dra
         yield draft
 
 
-def _edge(source: Source, line: Line) -> Draft:
+def _edge(source: Source, line: Reading) -> Draft:
     return _draft(source, line, _EDGES.get(line.prefix.level or "", _EDGE), NO_WORK, {})
 
 
 def _draft(
     source: Source,
-    line: Line,
+    line: Reading,
     meaning: Meaning,
     work: Work,
     captures: Fields,

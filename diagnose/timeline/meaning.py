@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from diagnose.catalog.schema import Signature
 from diagnose.lazy import expression
-from diagnose.match.lines import Alike, Line
+from diagnose.match.lines import Alike, Reading
 from diagnose.timeline.captures import integer, milliseconds
 from diagnose.timeline.event import NO_WORK, Meaning, Work
 
@@ -57,7 +57,7 @@ class Statement(NamedTuple):
     of_whom: bool
 
 
-def statements_of(line: Line, signatures: Sequence[Signature]) -> list[Statement]:
+def statements_of(line: Reading, signatures: Sequence[Signature]) -> list[Statement]:
     """What a line tells, worked out once for those that differ in numbers only."""
     alike = line.alike
     if alike is None:
@@ -75,12 +75,12 @@ def _common(alike: Alike, one: Statement) -> Statement:
     return one._replace(work=None) if own else one
 
 
-def _captures_of(line: Line, match: int) -> dict[str, str]:
+def _captures_of(line: Reading, match: int) -> dict[str, str]:
     """What a match of a line captured; -1 is none."""
     return line.matches[match][1] if match >= 0 else {}
 
 
-def _statements(line: Line, signatures: Sequence[Signature]) -> Iterator[Statement]:
+def _statements(line: Reading, signatures: Sequence[Signature]) -> Iterator[Statement]:
     """What a line tells by its matches, those left out that others know better."""
     found = [(signatures[number], match) for match, (number, _) in enumerate(line.matches)]
     of_program = _SOURCE.search(line.text) is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 
-from diagnose.match.lines import Line
+from diagnose.match.lines import Reading
 from diagnose.parse.tracebacks import TRACEBACK
 from diagnose.parse.who import Prefix
 
@@ -21,8 +21,8 @@ _PARTS = (" ", "\t", TRACEBACK)  # with which lines of a traceback begin, up to 
 
 
 def with_authors(
-    lines: Sequence[Line], others: Iterable[Line] = ()
-) -> Iterator[tuple[Line, Prefix]]:
+    lines: Sequence[Reading], others: Iterable[Reading] = ()
+) -> Iterator[tuple[Reading, Prefix]]:
     """Lines in their order, each with what says who wrote it: its own prefix or its record's.
 
     `others` are lines of the same source that tell nothing, but where a record begins or ends.

@@ -20,7 +20,7 @@ from diagnose.catalog.schema import Catalog, Signature
 from diagnose.ingest.source import Chunk
 from diagnose.match.cadence import beats
 from diagnose.match.compile import Matcher, databases_of
-from diagnose.match.lines import Raw, author_of, segments, text_of
+from diagnose.match.lines import Reading, author_of, segments, text_of
 from diagnose.match.rows import WATCHED, watched
 from diagnose.parse.path import PathHints
 from diagnose.parse.prefix import Prefix, peel
@@ -198,7 +198,7 @@ class Reader:
             taken.add(raw.place)
         return found, taken
 
-    def _confirmed(self, memory: Memory, raw: Raw) -> Iterator[Notice]:
+    def _confirmed(self, memory: Memory, raw: Reading) -> Iterator[Notice]:
         text = text_of(raw.data)
         prefix = peel(text)
         who = who_of(prefix, memory.hints, memory.name)

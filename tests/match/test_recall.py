@@ -15,7 +15,7 @@ from diagnose.catalog.schema import Catalog, Signature
 from diagnose.ingest.source import Chunk, Source
 from diagnose.match import memory, shapes
 from diagnose.match.compile import Matcher, compile_matcher, matcher_of
-from diagnose.match.lines import Raw
+from diagnose.match.lines import Reading
 from diagnose.match.memory import KnownLines, Recall, ShapeMeaning
 from diagnose.match.scanner import SourceScan, scan_source
 
@@ -49,7 +49,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 class Forgets(Recall):
     """Remembers nothing."""
 
-    def meaning(self, raw: Raw) -> ShapeMeaning | None:
+    def meaning(self, raw: Reading) -> ShapeMeaning | None:
         return None
 
 
