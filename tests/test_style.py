@@ -13,7 +13,7 @@ from diagnose.catalog.load import load_catalog
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "diagnose"
-LINES_OF_A_FUNCTION, LINES_OF_A_MODULE = 60, 300
+LINES_OF_A_FUNCTION, LINES_OF_A_MODULE = 60, 450
 
 # To be split; nothing is to be added.
 LONG_FUNCTIONS = {

@@ -34,6 +34,7 @@ from diagnose.search import HARMLESS
 if TYPE_CHECKING:
     from diagnose.catalog.schema import Signature
     from diagnose.parse.comm_rank import CommRank
+    from diagnose.timeline.event import Event
 
 # A line made to hurt may cost so much CPU time and one more search; then its other patterns are
 # skipped. (`regex` counts CPU time too, so a busy machine changes nothing.)
@@ -43,6 +44,9 @@ _BEFORE = ("init", "preprocessing", "model_load")
 # A line that takes so long is made to hurt: those that match take a tenth. After so many of them
 # in a source its other long lines get little time.
 HURT_S, HURTFUL_LINES, LITTLE_S = 0.005, 20, 0.001
+
+
+Author = tuple[int, str | None, int | None]  # rank, host and process
 
 
 @dataclass(slots=True)
@@ -55,6 +59,9 @@ class SourceScan:
     recur. `beats` are lines of progress that no signature knows, with their counters. `comm_ranks`
     is what NCCL's call lines tell of each rank in each communicator. `own_way` is the line by which
     one author alone left the way of all others at the end.
+
+    `events` stand for all of these lines where another process made them, `authors` then are the
+    ranks, hosts and processes that the lines name.
     """
 
     source: Source
@@ -67,10 +74,12 @@ class SourceScan:
     problem: str = ""
     comm_ranks: list[CommRank] = field(default_factory=list)
     own_way: tuple[Reading, OwnWay] | None = None
+    events: list[Event] | None = None
+    authors: list[Author] = field(default_factory=list)
 
     def holds_text(self) -> bool:
         """Whether the source holds anything but blanks."""
-        return bool(self.edges)
+        return bool(self.edges or self.events)
 
 
 def scan_source(source: Source, matcher: Matcher, *, every_step: bool = False) -> SourceScan:

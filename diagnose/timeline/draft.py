@@ -6,7 +6,7 @@ Its time is not yet on the job's clock, and who wrote it may only follow from ot
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from diagnose.catalog.entries import COUNTER
 from diagnose.catalog.schema import Signature
@@ -52,51 +52,14 @@ _EVALUATES = expression(r"(?i)^\W*(?:eval|valid|test(?:ing)?\b)")
 PENDING, IDLE, STANDS = "pending", "idle", "stands"
 DOCUMENT_SIGNALS = (PENDING, IDLE, STANDS)
 
-Author = tuple[int, str | None, int | None]  # rank, host and process
-
-
-@dataclass(slots=True)
-class Draft(Event):
-    """An event that has no place in its job yet, and what gives it one; it becomes the event.
-
-    `stamp` and `mtime` are as in `timeline.clock.Printed`. `mapped_rank` of `mapped_of` is a rank
-    inside of a communicator of that size, `peer_rank` one of a communicator of unknown size.
-    `device` is the CUDA device of the thread that printed it.
-    `pod`: its host is the name of a pod.
-    `document`: no line of a log tells it, but a dump or a stack that knows its own rank.
-    """
-
-    stamp: Stamp | None = None
-    mtime: float | None = None
-    node: int | None = None
-    device: int | None = None
-    mapped_rank: int | None = None
-    mapped_of: int | None = None
-    peer_rank: int | None = None
-    document: bool = False
-    pod: bool = False
-
-
-@dataclass(slots=True)
-class Drafted(SourceScan):
-    """A scan of which the drafts were made already, in another process.
-
-    These stand for its lines; `authors` are the ranks, hosts and processes that its lines name.
-    """
-
-    drafts: list[Draft] = field(default_factory=list)
-    authors: list[Author] = field(default_factory=list)
-
-    def holds_text(self) -> bool:
-        """Whether the source holds anything but blanks."""
-        return bool(self.drafts)
+Draft = Event
 
 
 def drafts(scans: Iterable[SourceScan], signatures: Sequence[Signature]) -> list[Draft]:
     """What the sources of a job tell: of each its matches, then its first and last lines."""
     found: list[Draft] = []
     for scan in scans:
-        found += scan.drafts if isinstance(scan, Drafted) else drafts_of(scan, signatures)
+        found += drafts_of(scan, signatures) if scan.events is None else scan.events
     return _by_task(found)
 
 

@@ -15,6 +15,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar, cast
 
+from diagnose.parse.who import Stamp
 from diagnose.timeline.learned import Learned
 from diagnose.timeline.positions import merged, taken
 
@@ -98,6 +99,13 @@ class Event(_Content):
 
     `index` is its place in the time order of the whole job. `time` is in nanoseconds since 1970 on
     the job's clock (wall-clock time as its logs print it). Not changed once it is in a timeline.
+
+    What comes behind the index gives it its time and its rank, and means nothing afterwards:
+    `stamp` and `mtime` as in `timeline.clock.Printed`; the number `node` of its source; `device`,
+    the CUDA device of the thread that printed it; `mapped_rank` of `mapped_of`, a rank inside of a
+    communicator of that size, `peer_rank` one of a communicator of unknown size. `document`: no
+    line of a log tells it, but a dump or a stack that knows its own rank. `pod`: its host is the
+    name of a pod.
     """
 
     source: str = ""
@@ -118,6 +126,15 @@ class Event(_Content):
     learned: Learned | None = None
     time: int | None = None
     index: int = 0
+    stamp: Stamp | None = field(default=None, repr=False)
+    mtime: float | None = field(default=None, repr=False)
+    node: int | None = field(default=None, repr=False)
+    device: int | None = field(default=None, repr=False)
+    mapped_rank: int | None = field(default=None, repr=False)
+    mapped_of: int | None = field(default=None, repr=False)
+    peer_rank: int | None = field(default=None, repr=False)
+    document: bool = field(default=False, repr=False)
+    pod: bool = field(default=False, repr=False)
 
     @property
     def place(self) -> tuple[str, int]:

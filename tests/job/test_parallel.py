@@ -45,7 +45,7 @@ def files(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def one_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("diagnose.job.batches._BATCH", 1)
+    monkeypatch.setattr("diagnose.job.parallel._BATCH", 1)
 
 
 def told(scans: list[SourceScan]) -> list[object]:
