@@ -56,7 +56,7 @@ def compile_rows(rows: Sequence[Row], *, literal: bool = False) -> Automaton:
 
 
 def _sections(catalog: Catalog, databases: Databases) -> dict[str, bytes]:
-    return {"doubts": json.dumps([*doubts(catalog)]).encode()} | {
+    return {"digits": json.dumps([*doubts(catalog)]).encode()} | {
         name: b"" if database is None else hs.dumpb(database.database)
         for name, database in databases.items()
     }

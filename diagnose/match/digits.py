@@ -222,7 +222,7 @@ def doubts_of(catalog: Catalog) -> Doubts:
     """Those of a catalog, as they were compiled if they are kept."""
     for found in kept.find(name_of(catalog.revision)):
         with suppress(ValueError, TypeError):
-            return Doubts(Doubt(*row) for row in json.loads(found.section("doubts").tobytes()))
+            return Doubts(Doubt(*row) for row in json.loads(found.section("digits").tobytes()))
     return Doubts(doubts(catalog))
 
 
@@ -233,6 +233,12 @@ def doubts(catalog: Catalog) -> Iterator[Doubt]:
         if known != frozenset():
             form = hyperscan_form(pattern.expression).decode()
             yield _doubt(announced(pattern), form, known, ignore_case=pattern.ignore_case)
+        # What cancels a match counts on lines that the pattern may match.
+        for excluded in catalog.signatures[pattern.signature].unless:
+            known = words_around_digits(excluded)
+            if known != frozenset():
+                form = hyperscan_form(excluded).decode()
+                yield _doubt(announced(pattern), form, known, ignore_case=pattern.ignore_case)
     for vocabulary in catalog.vocabularies:
         words = literals(vocabulary)
         if vocabulary.pattern:
@@ -254,7 +260,7 @@ def _doubt(
     ignore_case: bool = False,
 ) -> Doubt:
     known = known or _ANY_DIGIT
-    sets = [announcing, *parts(form)]
+    sets = [announcing or ("",), *parts(form)]
     shapes = [{shape(one.encode()).decode() for one in literals} for literals in sets]
     if ignore_case:
         shapes = [{one.lower() for one in literals} for literals in shapes]

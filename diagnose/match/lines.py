@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import count, islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from diagnose.catalog.entries import Meant
 from diagnose.formats import table
 from diagnose.ingest.source import Chunk
 from diagnose.lazy import expression
 from diagnose.parse.prefix import Prefix, peel
+
+if TYPE_CHECKING:
+    from diagnose.match.shapes import ShapeMeaning
 
 # How far a line's start and end are looked for around a match, and how much of it is kept.
 LINE_WINDOW = 8192
@@ -35,17 +37,6 @@ _ITEMS = expression(rb"(?:[^\"',;&\s]{0,256}[\"',;&]){1,8}")  # of JSON without 
 # First and last lines kept of a source.
 _EDGE_LINES = 4
 VISIBLE = expression(rb"\S")
-
-
-class Alike(Protocol):
-    """What lines that differ in numbers only have in common."""
-
-    @property
-    def kept(self) -> list[Any]:
-        """What was worked out for all of them, once."""
-
-    def same(self, match: int) -> bool:
-        """Whether in all of them a match, by its index in `matches`, captures the same."""
 
 
 _UNREAD = Prefix("")
@@ -72,7 +63,7 @@ class Reading:
     prefix: Prefix = field(default_factory=lambda: _UNREAD)
     matches: Sequence[tuple[int, dict[str, str]]] = ()
     word: Meant | None = None
-    alike: Alike | None = field(default=None, repr=False, compare=False)
+    alike: ShapeMeaning | None = field(default=None, repr=False, compare=False)
 
 
 def segments(chunk: Chunk, hits: Iterable[tuple[int, int]], place: int) -> Iterator[Reading]:
@@ -224,18 +215,7 @@ _GLOG = expression(rb"[IWEF]\d{4} [\d:.]{8,15}+ ++(\d++) (?=[^ \]:]++:\d++\])")
 
 def author_of(line: bytes, begin: int = 0) -> bytes:
     """The name of the author of a line that begins there; empty where the line says none."""
-    return _joined(line, begin, _places(line, begin))
-
-
-def author_in(line: bytes, begin: int, same: bytes) -> bytes:
-    """The same of a line of this shape."""
-    return _joined(line, begin, places_in(same))
-
-
-@lru_cache(maxsize=1024)
-def places_in(same: bytes) -> Sequence[tuple[int, int]]:
-    """Where lines of a shape name their author: one digit is as good as another there."""
-    return _places(same, 0)
+    return author_at(line, begin, author_places(line, begin))
 
 
 def authors_of(lines: Iterable[bytes]) -> set[bytes]:
@@ -243,7 +223,8 @@ def authors_of(lines: Iterable[bytes]) -> set[bytes]:
     return {*map(author_of, lines)}
 
 
-def _places(line: bytes, begin: int) -> Sequence[tuple[int, int]]:
+def author_places(line: bytes, begin: int) -> Sequence[tuple[int, int]]:
+    """Where a line that begins there names its author, from its beginning on."""
     tags = _TAGS.match(line, begin)
     start = tags.end() if tags else begin
     end = begin + len(line[begin:start].rstrip(b" "))
@@ -259,7 +240,8 @@ def _places(line: bytes, begin: int) -> Sequence[tuple[int, int]]:
     return (*found, (rank.start() - begin, rank.end() - begin)) if rank else found
 
 
-def _joined(line: bytes, begin: int, places: Sequence[tuple[int, int]]) -> bytes:
+def author_at(line: bytes, begin: int, places: Sequence[tuple[int, int]]) -> bytes:
+    """The name of an author that is in these `author_places`."""
     if len(places) == 1:
         ((start, end),) = places
         return line[begin + start : begin + end]

@@ -25,10 +25,12 @@ from diagnose.ingest.source import Chunk, Source
 from diagnose.match.cadence import OwnWay, beats, own_way
 from diagnose.match.calls import Forward, Noted, forward_calls, last_calls
 from diagnose.match.compile import MATCH_TIMEOUT_S, Found, Matcher, in_text
-from diagnose.match.gather import Gathered, gather, near_serious
+from diagnose.match.gather import Gathered, gather
 from diagnose.match.lines import Reading, filled_lines, peeled, text_of
-from diagnose.match.memory import word_matters
+from diagnose.match.shapes import Asked, ShapeMeaning, ShapeTable, shape
+from diagnose.match.steps import near_serious
 from diagnose.parse.prefix import peel
+from diagnose.parse.repeated import tells_time, way_of
 from diagnose.search import HARMLESS
 
 if TYPE_CHECKING:
@@ -125,8 +127,8 @@ def finish(source: Source, found: Gathered, matcher: Matcher) -> SourceScan:
     tail = _Tail(found.ends)
     if not any(_shows_progress(line, matcher) for line in scan.lines):
         known = {line.line for line in scan.lines if _shows_no_work(line, matcher)}
-        scan.beats = [beat for beat in _beats(tail) if beat[0].line not in known]
-    scan.own_way = _own_way(tail)
+        scan.beats = [beat for beat in _beats(tail, matcher.shapes) if beat[0].line not in known]
+    scan.own_way = _own_way(tail, matcher.shapes)
     for number, extra in found.dropped().items():
         if number >= 0:
             scan.counts[matcher.patterns[number].signature] += extra
@@ -180,23 +182,23 @@ class _Tail:
         return next(peeled(filled_lines(self._chunks[index], rows)))
 
 
-def _beats(tail: _Tail) -> Iterator[tuple[Reading, int]]:
+def _beats(tail: _Tail, shapes: ShapeTable) -> Iterator[tuple[Reading, int]]:
     """The cadence of the end of a source."""
-    for beat in beats(tail.data):
+    for beat in beats(tail.data, shapes):
         yield tail.line(beat.start, beat.end), beat.counter
 
 
-def _own_way(tail: _Tail) -> tuple[Reading, OwnWay] | None:
+def _own_way(tail: _Tail, shapes: ShapeTable) -> tuple[Reading, OwnWay] | None:
     """The line by which one author left the way of all others at the end of a source."""
-    found = own_way(tail.data)
+    found = own_way(tail.data, shapes)
     return (tail.line(found.start, found.end), found) if found else None
 
 
 def _confirm(kept: list[Reading], matcher: Matcher, counts: Counter[int]) -> Iterator[Reading]:
     """Decode, peel and confirm the kept segments, which are in order, each place once."""
-    recall, hurtful = matcher.recall, 0
+    shapes, hurtful = matcher.shapes, 0
     for line in _merged(kept):
-        meaning = recall.meaning(line)
+        meaning = _meaning(line, shapes)
         if meaning is not None:
             if meaning.way is None:
                 continue
@@ -220,7 +222,7 @@ def _confirm(kept: list[Reading], matcher: Matcher, counts: Counter[int]) -> Ite
         hurtful += patience < inf and thread_time() - begun > HURT_S
         word = _word(text, found, line.patterns, matcher)
         if meaning is None and sure:
-            recall.learn(line, text, message, found, word)
+            _learn(line, text, message, found, word, matcher)
         if found or word:
             line.text, line.data, line.prefix = text, b"", prefix or peel(text)
             line.matches = [(signature, match.captures()) for signature, match in in_text(found)]
@@ -275,3 +277,86 @@ def _word(
         return None
     raised = any(matcher.signatures[number].signal == "exception" for number in found)
     return matcher.words.find(text, raised=raised)
+
+
+READINGS_PAY = 200  # lines that were confirmed before: of a paste nothing is remembered
+_NOTHING_MEANT = ShapeMeaning()
+
+
+def _meaning(line: Reading, shapes: ShapeTable) -> ShapeMeaning | None:
+    """What a line says in which these patterns were found; None if that is not known."""
+    form = shapes.form(line.data)
+    return None if form is None else form.meanings.get(line.patterns)
+
+
+def _learn(
+    line: Reading,
+    text: str,
+    message: str,
+    found: Mapping[int, Found],
+    word: Meant | None,
+    matcher: Matcher,
+) -> None:
+    """Remember what a line says, for others of its form."""
+    matcher.shapes.confirmed += 1
+    if matcher.shapes.confirmed < READINGS_PAY or len(line.data) > HARMLESS:
+        return
+    form = matcher.shapes.learned(shape(line.data), line.data, Asked.MEANING)
+    if form is not None and line.patterns not in form.meanings:
+        form.meanings[line.patterns] = _common(line, text, message, found, word, matcher)
+
+
+def _common(
+    line: Reading,
+    text: str,
+    message: str,
+    found: Mapping[int, Found],
+    word: Meant | None,
+    matcher: Matcher,
+) -> ShapeMeaning | None:
+    """What all lines of a form say; None if each is to be looked at."""
+    if word_matters(found, line.patterns, matcher) and not matcher.words.blind(text):
+        return None
+    if not found and word is None and not message:
+        return _NOTHING_MEANT
+    entry = matcher.shapes.entry(shape(line.data))
+    way = entry.way = entry.way or way_of(text)
+    if way is None or (message and not _in_place(text, message, way.message)):
+        return None
+    if not found and word is None:
+        # Where the numbers are no time, the expressions look at more than the message.
+        return ShapeMeaning(way) if tells_time(way) else _NOTHING_MEANT
+    ordered = in_text(found)
+    matches = [(number, match.captures()) for number, match in ordered]
+    places = tuple(
+        (index, tuple(_captured(match)))
+        for index, (_, match) in enumerate(ordered)
+        if any(map(_has_digits, matches[index][1].values()))
+    )
+    return ShapeMeaning(way, matches, places, word)
+
+
+def word_matters(found: Iterable[int], patterns: Iterable[int], matcher: Matcher) -> bool:
+    """Whether a word may say more of a line than the signatures that were found."""
+    known = [matcher.signatures[number] for number in found]
+    return all(signature.generic for signature in known) and bool(known or min(patterns) < 0)
+
+
+def _has_digits(text: str) -> bool:
+    return any(map(str.isdigit, text))
+
+
+def _in_place(text: str, message: str, begin: int) -> bool:
+    """Whether the message stands nowhere else in the line before its place, whatever its digits."""
+    bare = message.strip()
+    at = begin + len(message) - len(message.lstrip())
+    same = shape(text.encode()), shape(bare.encode())
+    return text.find(bare) == at and same[0].find(same[1]) == at
+
+
+def _captured(found: Found) -> Iterable[tuple[str, int, int]]:
+    """The captures of a match, by their places in the line."""
+    for name in found.match.re.groupindex:
+        start, end = found.match.span(name)
+        if start >= 0:
+            yield name, found.at + start, found.at + end

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from diagnose.catalog.schema import Signature
 from diagnose.lazy import expression
-from diagnose.match.lines import Alike, Reading
+from diagnose.match.lines import Reading
+from diagnose.match.shapes import ShapeMeaning
 from diagnose.timeline.captures import integer, milliseconds
 from diagnose.timeline.event import NO_WORK, Meaning, Work
 
@@ -62,13 +63,12 @@ def statements_of(line: Reading, signatures: Sequence[Signature]) -> list[Statem
     alike = line.alike
     if alike is None:
         return list(_statements(line, signatures))
-    if not alike.kept:
-        alike.kept.append([_common(alike, one) for one in _statements(line, signatures)])
-    plan: list[Statement] = alike.kept[0]
-    return plan
+    if alike.statements is None:
+        alike.statements = [_common(alike, one) for one in _statements(line, signatures)]
+    return alike.statements
 
 
-def _common(alike: Alike, one: Statement) -> Statement:
+def _common(alike: ShapeMeaning, one: Statement) -> Statement:
     """The same for all lines like this: without its work, if that is not the same for all."""
     one.meaning.alike = True
     own = one.work is not NO_WORK and not alike.same(one.match)

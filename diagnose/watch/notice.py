@@ -22,6 +22,7 @@ from diagnose.match.cadence import beats
 from diagnose.match.compile import Matcher, databases_of
 from diagnose.match.lines import Reading, author_of, segments, text_of
 from diagnose.match.rows import WATCHED, watched
+from diagnose.match.shapes import ShapeTable
 from diagnose.parse.path import PathHints
 from diagnose.parse.prefix import Prefix, peel
 from diagnose.parse.who import Stamp
@@ -237,7 +238,7 @@ class Reader:
                 words += 1
                 says = Says.LIFE
             elif before is not None and place < upto:
-                counter = _grown(before, line)
+                counter = _grown(before, line, self._matcher.shapes)
                 says = Says.PROGRESS if counter is not None else None
             if says is not None:
                 text = text_of(line)
@@ -266,10 +267,10 @@ def _head(line: bytes) -> bytes:
     return line if len(line) <= _LINE else line[: line.rfind(b" ", 0, _LINE) + 1]
 
 
-def _grown(before: bytes, line: bytes) -> int | None:
+def _grown(before: bytes, line: bytes, shapes: ShapeTable) -> int | None:
     """The counter of a line, where it grew since the line before it that looks alike."""
     pair = b"%b\n%b" % (before, line[:_LINE])
-    return next((beat.counter for beat in beats(pair) if beat.start > len(before)), None)
+    return next((beat.counter for beat in beats(pair, shapes) if beat.start > len(before)), None)
 
 
 def _says(signature: Signature) -> Says | None:

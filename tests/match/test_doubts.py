@@ -46,5 +46,5 @@ def test_what_cannot_be_read_is_worked_out_again(
     assert expected
     monkeypatch.setattr(kept, "PACKAGE", tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    kept.keep(name_of(catalog.revision), {"doubts": data})
+    kept.keep(name_of(catalog.revision), {"digits": data})
     assert doubts_of(catalog).fixed(same) == expected
