@@ -354,7 +354,7 @@ def _learned(
         form = Form() if known is None else known
         form.found = own
         if form.steps is None and (few or known is not None):
-            form.holds(steps_in(line, matcher))
+            form.steps = steps_in(line, matcher)
         if form.steps or own != _NOTHING:
             found[number] = form
     return found

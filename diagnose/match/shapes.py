@@ -84,27 +84,21 @@ class Form:
     """What lines of a shape have in common that have the same digits where these matter.
 
     `found` are the patterns and the words that the automata find in them, `steps` the per-step
-    patterns, which are also `present`; None where nobody looked. `meanings` is what they say, by
+    patterns; None where nobody looked. `meanings` is what they say, by
     the patterns that are looked for; None where each line is to be looked at.
     """
 
     found: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     steps: Ends | None = None
-    present: frozenset[int] | None = None
     meanings: dict[tuple[int, ...], ShapeMeaning | None] = field(default_factory=dict)
-
-    def holds(self, steps: Ends) -> None:
-        """Note the per-step patterns."""
-        self.steps, self.present = steps, frozenset([number for number, *_ in steps])
 
 
 class Asked(IntFlag):
     """Who asked for lines of a shape before."""
 
     SEARCH = 1
-    STEPS = 2
-    MEANING = 4
-    MESSAGE = 8
+    MEANING = 2
+    MESSAGE = 4
 
 
 @dataclass(slots=True)

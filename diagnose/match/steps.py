@@ -2,8 +2,7 @@
 
 What is looked at is told by places in the source and not by chunks, so that the cuts between chunks
 change nothing: of every block the first match of each pattern in its searched parts; of the end of
-the source, or of the part where such lines end, the last line of each author. Few lines of a log
-are of a new shape: of the others it is known which patterns they hold.
+the source, or of the part where such lines end, the last line of each author.
 
 Whether somebody worked on after an error is seen by what he had done before it, so lines of steps
 around serious ones are kept whatever else is left out: of each author the last before, the first
@@ -26,7 +25,7 @@ from diagnose.ingest.source import Chunk, Source
 from diagnose.lazy import expression
 from diagnose.match.compile import Matcher
 from diagnose.match.lines import Reading, author_of, authors_of, segments
-from diagnose.match.shapes import Asked, Ends, Runs, shape
+from diagnose.match.shapes import Ends, Runs
 
 if TYPE_CHECKING:
     from diagnose.match.gather import Gathered
@@ -68,32 +67,6 @@ class StepLines:
         return sorted(found.items(), key=itemgetter(1))
 
 
-# Bytes of lines that are looked up at once: one line may be as long as a log.
-_MOST_AT_ONCE = 64 << 10
-
-
-def present(data: bytes, matcher: Matcher) -> frozenset[int] | None:
-    """The per-step patterns in whole lines; None where some are of a shape not known yet."""
-    if len(data) > _MOST_AT_ONCE:
-        return None
-    lines = shape(data).split(b"\n")
-    entries = matcher.shapes.entries
-    found: list[frozenset[int]] = []
-    for same in set(lines):
-        entry = entries.get(same)
-        form = None if entry is None else entry.alike
-        if form is None or form.present is None:
-            break
-        found.append(form.present)
-    else:
-        return frozenset().union(*found)
-    for same, line in dict(zip(lines, data.split(b"\n"), strict=True)).items():
-        form = matcher.shapes.learned(same, line, Asked.STEPS)
-        if form is not None and form.steps is None:
-            form.holds(steps_in(line, matcher))
-    return None
-
-
 def steps_in(line: bytes, matcher: Matcher) -> Ends:
     """The per-step patterns in a line. By itself: beside others it would depend on these."""
     ends: dict[int, tuple[int, int]] = {}
@@ -112,14 +85,10 @@ BLOCK = 4 << 20
 GLANCE = 1 << 10
 # How far from the end the last line of each author is looked for: a share of the source.
 TAIL_MIN, TAIL_MAX, TAIL_SHARE = 256 << 10, 4 << 20, 256
-_NEWLINE = 10
 # Last words of an author, which show how regularly it spoke; of many authors only the last one.
 LAST_WORDS, FEW_AUTHORS = 4, 64
-# What is searched in full is searched in pieces, of which is kept what they hold. The end is then
-# looked at backwards in such pieces, and only those closely that may hold a last word.
+# The end is looked at backwards in such pieces, and only those closely that may hold a last word.
 _PIECE = 16 << 10
-# After so many more pieces with new shapes than without, those of a source are no longer looked up.
-_NEW_SHAPES = 16
 
 
 def every_match(matcher: Matcher, chunk: Chunk) -> Hits:
@@ -133,18 +102,15 @@ def every_match(matcher: Matcher, chunk: Chunk) -> Hits:
     return hits
 
 
-@dataclass(slots=True)
-class TailChunk:
+class TailChunk(NamedTuple):
     """A chunk that may hold last words; `place` is that of its start.
 
-    `lines`: what is known of its lines. `seen`: of pieces of whole lines that were searched, by
-    their ends in the data, where they begin and which patterns are in them.
+    `lines`: what is known of its lines.
     """
 
     place: int
     chunk: Chunk
     lines: StepLines | None = None
-    seen: dict[int, tuple[int, frozenset[int]]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -156,7 +122,6 @@ class StepSearch:
     found: set[int] = field(default_factory=set)  # patterns found in this block
     last_stride: int = -1  # in which a sample matched
     last_glance: int = -1  # where in it the bytes begin that were searched at once
-    new_shapes: int = 0  # pieces with lines of a shape not known, less those without
     recent: deque[TailChunk] = field(default_factory=deque)
     tail: list[TailChunk] = field(default_factory=list)
 
@@ -189,34 +154,13 @@ class StepSearch:
         return hits
 
     def _searched(self, kept: TailChunk, low: int, high: int) -> Iterator[tuple[int, int]]:
-        """What is in the data from `low` to `high`, of each piece the first match of a pattern."""
+        """The first match of each pattern in the data from `low` to `high`."""
         data = kept.chunk.data
         if kept.lines is not None and low == 0 and high == len(data):
             yield from kept.lines.first()
-            return
-        while low < high:
-            cut = high if high - low <= _PIECE else data.rfind(b"\n", low, low + _PIECE) + 1 or high
-            piece = data[low:cut]
-            whole = _at_line(data, low) and _at_line(data, cut)
-            present = self._known(piece)
-            if present is not None and present <= self.found:
-                found = [(number, 0) for number in present]  # no first ones, wherever they are
-            else:
-                found = self.matcher.scan_steps(piece)
-                present = frozenset(number for number, _ in found)
-            if whole:
-                kept.seen[cut] = low, present
-            for number, to in found:
+        elif low < high:
+            for number, to in self.matcher.scan_steps(data[low:high]):
                 yield number, low + to
-            low = cut
-
-    def _known(self, piece: bytes) -> frozenset[int] | None:
-        """The patterns in a piece if its lines are of known shapes, as they are in most sources."""
-        if self.new_shapes >= _NEW_SHAPES:
-            return None
-        known = present(piece, self.matcher)
-        self.new_shapes += 1 if known is None else -1
-        return known
 
     def _remember(self, kept: TailChunk, *, matched: bool) -> None:
         """Keep what may hold the last words: from before the last match to a stride behind it."""
@@ -251,25 +195,12 @@ class StepSearch:
             if kept.lines is not None:
                 hits, high = words.known(kept.lines, data, low, high), low
             while low < high:
-                begin, present = kept.seen.get(high) or self._looked(data, low, high)
-                begin = max(begin, low)
+                begin = data.rfind(b"\n", low, max(low, high - _PIECE)) + 1 or low
+                present = {number for number, _ in self.matcher.scan_steps(data[begin:high])}
                 hits += words.of(data, begin, high, present)
                 high = begin
             if hits:
                 yield place, kept.chunk, sorted(hits, key=lambda hit: hit[1])
-
-    def _looked(self, data: bytes, low: int, high: int) -> tuple[int, frozenset[int]]:
-        """Where the last piece of whole lines before `high` begins, and which patterns it holds."""
-        cut = data.rfind(b"\n", low, max(low, high - _PIECE)) + 1 or low
-        present = self._known(data[cut:high])
-        if present is None:
-            present = frozenset(number for number, _ in self.matcher.scan_steps(data[cut:high]))
-        return cut, present
-
-
-def _at_line(data: bytes, at: int) -> bool:
-    """Whether no line is cut at a place in the data."""
-    return at in (0, len(data)) or data[at - 1] == _NEWLINE
 
 
 def tail_end(last_stride: int) -> int:
