@@ -28,8 +28,8 @@ from diagnose.match.gather import Gathered, gather, join, portable
 from diagnose.match.scanner import SourceScan, finish, scan_source
 from diagnose.parse.who import Stamp
 from diagnose.process import cores
-from diagnose.timeline.draft import drafts_of
 from diagnose.timeline.event import Event, Meaning, Work
+from diagnose.timeline.readings import events_of
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -282,7 +282,7 @@ def _as_events(scan: SourceScan, matcher: Matcher) -> SourceScan:
     return SourceScan(
         scan.source, counts=scan.counts, total_lines=scan.total_lines, problem=scan.problem,
         comm_ranks=scan.comm_ranks, authors=authors(scan),
-        events=list(drafts_of(scan, matcher.signatures)),
+        events=list(events_of(scan, matcher.signatures)),
     )  # fmt: skip
 
 

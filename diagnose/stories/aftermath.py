@@ -9,8 +9,7 @@ from functools import cached_property
 from diagnose.parse.prefix import peel
 from diagnose.parse.times_in import duration_in, time_in
 from diagnose.stories.rhythm import SECOND, Rhythm
-from diagnose.timeline.author import Author, author_of
-from diagnose.timeline.event import Event, Timeline
+from diagnose.timeline.event import Author, Event, Timeline, author_of
 
 # What tells of an end, besides what follows one, and of a silence while it lasts.
 _ENDS, _WATCHES, _TOOK = ("teardown", "stopping", "exit"), "silent", "duration"

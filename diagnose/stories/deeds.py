@@ -13,9 +13,8 @@ from diagnose.catalog.schema import CauseClass
 from diagnose.stories.habits import Kind, habits, kind_of
 from diagnose.stories.order import Latest, after
 from diagnose.stories.work import Works, moved
-from diagnose.timeline.author import Author, author_of
 from diagnose.timeline.ends import endings, exit_failed
-from diagnose.timeline.event import Event, Timeline
+from diagnose.timeline.event import Author, Event, Timeline, author_of
 from diagnose.timeline.raised import Raised, tracebacks
 
 Found = TypeVar("Found")

@@ -11,10 +11,9 @@ from diagnose.stories.deeds import Deeds
 from diagnose.stories.passing import ends_process, hint_passed, passed
 from diagnose.stories.story import Passed, State, Story
 from diagnose.stories.work import LONG, finished_bar, trains, two_steps
-from diagnose.timeline.author import Author
-from diagnose.timeline.draft import BEGINS
 from diagnose.timeline.ends import exit_failed, is_end
-from diagnose.timeline.event import Event, Timeline
+from diagnose.timeline.event import Author, Event, Timeline
+from diagnose.timeline.readings import BEGINS
 
 _ERRORS = ("cause", "effect")
 _DEEDS = ("phase", "progress", "context")

@@ -12,10 +12,8 @@ from diagnose.stories.deeds import Deeds
 from diagnose.stories.rhythm import Rhythm
 from diagnose.text.median import median
 from diagnose.text.ranks import ranks_phrase
-from diagnose.timeline.author import Author
-from diagnose.timeline.draft import OWN_WAY
-from diagnose.timeline.event import Event, Timeline
-from diagnose.timeline.learned import CIRCUMSTANTIAL
+from diagnose.timeline.event import CIRCUMSTANTIAL, Author, Event, Timeline
+from diagnose.timeline.readings import OWN_WAY
 
 # Lines that the others wrote after its last: before they fell silent too, or while they go on,
 # when fewer may be lost or late.

@@ -17,8 +17,7 @@ from diagnose.parse.prefix import peel
 from diagnose.stories.deeds import Deeds
 from diagnose.stories.story import Passed
 from diagnose.stories.work import FURTHER, LONG, Works
-from diagnose.timeline.author import Author
-from diagnose.timeline.event import Event
+from diagnose.timeline.event import Author, Event
 
 WAITED = ("timeout", "store_wait", "missing", "host_blocked")
 # A handler's words belong to an error at most this many lines above them.

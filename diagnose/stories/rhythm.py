@@ -14,8 +14,7 @@ from itertools import pairwise
 from diagnose.diagnosis import Progress
 from diagnose.text.median import median
 from diagnose.text.times import iso
-from diagnose.timeline.author import Author, author_of
-from diagnose.timeline.event import Event, Timeline
+from diagnose.timeline.event import Author, Event, Timeline, author_of
 
 SECOND = 1_000_000_000
 # Lines of each author that follow each other; of those before, only samples are kept.

@@ -6,10 +6,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Literal, NamedTuple
 
-from diagnose.timeline.author import Author
 from diagnose.timeline.ends import exit_code
-from diagnose.timeline.event import Event
-from diagnose.timeline.learned import CIRCUMSTANTIAL, Learned
+from diagnose.timeline.event import CIRCUMSTANTIAL, Author, Event, Learned
 
 
 class State(Enum):

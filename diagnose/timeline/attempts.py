@@ -8,13 +8,13 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 
-from diagnose.timeline.draft import BEGINS, Draft
 from diagnose.timeline.ends import may_end
-from diagnose.timeline.event import Begin, Meaning
+from diagnose.timeline.event import Begin, Event, Meaning
+from diagnose.timeline.readings import BEGINS
 from diagnose.timeline.runs import RESTART, Machine
 
 
-def number_attempts(found: Sequence[Draft], external_ends: Collection[str]) -> Sequence[Begin]:
+def number_attempts(found: Sequence[Event], external_ends: Collection[str]) -> Sequence[Begin]:
     """Give drafts the attempts that they are of; where attempts begin.
 
     The drafts are in the order of their sources and lines, and have their place in the time order
@@ -30,7 +30,7 @@ def number_attempts(found: Sequence[Draft], external_ends: Collection[str]) -> S
     return begins
 
 
-def _begins(found: Sequence[Draft], external_ends: Collection[str]) -> list[Begin]:
+def _begins(found: Sequence[Event], external_ends: Collection[str]) -> list[Begin]:
     """Where runs begin; who reports restarts reports all, so that no other sign counts then."""
     meanings = {id(draft.meaning): draft.meaning for draft in found}.values()
     reported = any(one.signal == RESTART for one in meanings)
@@ -51,7 +51,7 @@ def _begins(found: Sequence[Draft], external_ends: Collection[str]) -> list[Begi
     return [one for one in begins if one.of_job] if reported else begins
 
 
-def _of_job(begins: Sequence[Begin], found: Sequence[Draft]) -> list[Begin]:
+def _of_job(begins: Sequence[Begin], found: Sequence[Event]) -> list[Begin]:
     """Number by restarts, each of which is the whole job's: by how many lie above in time.
 
     Nothing orders a source without any time against the others: it counts its own restarts, and
@@ -73,7 +73,7 @@ def _of_job(begins: Sequence[Begin], found: Sequence[Draft]) -> list[Begin]:
     ]
 
 
-def _of_files(begins: Sequence[Begin], found: Sequence[Draft]) -> list[Begin]:
+def _of_files(begins: Sequence[Begin], found: Sequence[Event]) -> list[Begin]:
     """Number by runs that were appended to files.
 
     Files that were appended to together end together, so the last runs are the same attempt. What

@@ -14,14 +14,15 @@ from operator import attrgetter
 
 from diagnose.parse.path import read_path
 from diagnose.parse.who import Stamp
-from diagnose.timeline.draft import BEGINS, Draft
 from diagnose.timeline.ends import ends_of
+from diagnose.timeline.event import Event
+from diagnose.timeline.readings import BEGINS
 
 _SLACK = 1_000_000_000  # ns by which lines of one process may be out of order
 _ALIKE = 2  # parts that end at one step
 
 
-def name_parts(found: Sequence[Draft], external_ends: Collection[str]) -> None:
+def name_parts(found: Sequence[Event], external_ends: Collection[str]) -> None:
     """Make each part a source of its own; the drafts are in the order of sources and lines."""
     for source, group in groupby(found, attrgetter("source")):
         parts = [*_parts([*group])]
@@ -37,9 +38,9 @@ def _is_of_one(source: str) -> bool:
     return any(number is not None for number in (hints.rank, hints.local_rank, hints.task))
 
 
-def _parts(drafts: Sequence[Draft]) -> Iterator[list[Draft]]:
+def _parts(drafts: Sequence[Event]) -> Iterator[list[Event]]:
     """The drafts between one saying of the first words and the next."""
-    part: list[Draft] = []
+    part: list[Event] = []
     begins = {draft.line for draft in drafts if draft.meaning.signal == BEGINS}
     for line, own in groupby(drafts, attrgetter("line")):
         if part and line in begins:
@@ -50,7 +51,7 @@ def _parts(drafts: Sequence[Draft]) -> Iterator[list[Draft]]:
         yield part
 
 
-def _ran_at_once(parts: Sequence[Sequence[Draft]], external_ends: Collection[str]) -> bool:
+def _ran_at_once(parts: Sequence[Sequence[Event]], external_ends: Collection[str]) -> bool:
     times = [[d.stamp for d in part if d.stamp and not d.stamp.boot] for part in parts]
     apart = [
         later[0].ns - last.ns
@@ -71,7 +72,7 @@ def _last_alike(stamps: Sequence[Stamp], other: Stamp) -> Stamp | None:
     return next((one for one in reversed(stamps) if (one.has_date, one.has_year) == form), None)
 
 
-def _stopped_at(part: Sequence[Draft], external_ends: Collection[str]) -> int | None:
+def _stopped_at(part: Sequence[Event], external_ends: Collection[str]) -> int | None:
     """The last step of a part that just stops; None where it tells of an end."""
     steps = [d.work.step for d in part if d.meaning.kind == "progress" and d.work.step is not None]
     return steps[-1] if steps and not ends_of(part, external_ends) else None

@@ -7,15 +7,15 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from diagnose.timeline.captures import rank_of
-from diagnose.timeline.draft import Draft
+from diagnose.timeline.event import Event
 
 _NUMBER, _DIGITS = re.compile(r"(\d+)"), 7
 
 # What gives drafts without a rank the one that each must be of.
-Namer = Callable[[Sequence[Draft]], Iterable[int | None]]
+Namer = Callable[[Sequence[Event]], Iterable[int | None]]
 
 
-def of_numbered_files(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | None:
+def of_numbered_files(found: Sequence[Event], _: Sequence[Event]) -> Namer | None:
     """Files whose names differ in one number are one of each rank, where most ranks have one.
 
     So are those that a launcher names by task (`--output=train.%t.out`), or a script by rank; that
@@ -33,7 +33,7 @@ def of_numbered_files(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | Non
     return None
 
 
-def of_numbered_hosts(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | None:
+def of_numbered_hosts(found: Sequence[Event], _: Sequence[Event]) -> Namer | None:
     """Pods, or hosts, whose numbers are the ranks that they name: one process runs in each.
 
     Where several ranks run in each, they name others than its number; so do workers beside a
@@ -52,7 +52,7 @@ def of_numbered_hosts(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | Non
     return None
 
 
-def _world(found: Sequence[Draft]) -> int:
+def _world(found: Sequence[Event]) -> int:
     return max((rank_of(draft.fields.get("world_size")) or 0 for draft in found), default=0)
 
 

@@ -17,8 +17,7 @@ from typing import NamedTuple
 
 from diagnose.parse.prefix import peel
 from diagnose.parse.tracebacks import TRACEBACK
-from diagnose.timeline.author import Author, author_of
-from diagnose.timeline.event import Event, Meaning, Timeline
+from diagnose.timeline.event import Author, Event, Meaning, Timeline, author_of
 
 OUTERMOST = ("<module>", "_run_module_as_main")  # functions: of a script, of `python -m`
 _SIGNED = re.compile(r"\[rank\d+\]: ?Traceback \(most recent call last\)")

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from diagnose.parse.tracebacks import TRACEBACK
-from diagnose.timeline.draft import BEGINS, Draft
 from diagnose.timeline.ends import End, ends_of
-from diagnose.timeline.event import Begin
+from diagnose.timeline.event import Begin, Event
 from diagnose.timeline.meaning import GLUED
 from diagnose.timeline.raised import outermost
+from diagnose.timeline.readings import BEGINS
 
 RESTART = "restart"  # what a line tells that reports one
 _BY_HAND = 60_000_000_000  # ns from an end to a start by hand
@@ -59,7 +59,7 @@ class _Row:
     `word` is the entry of a line that is written at a start, else empty; `number` is whom it names.
     """
 
-    draft: Draft
+    draft: Event
     end: End | None
     word: str
     number: int | None
@@ -103,7 +103,7 @@ class Machine:
     `above` is the last time above the current line, `wrong` the last line of an error.
     """
 
-    def __init__(self, drafts: Sequence[Draft], external_ends: Collection[str]) -> None:
+    def __init__(self, drafts: Sequence[Event], external_ends: Collection[str]) -> None:
         self.rows = _rows(drafts, external_ends)
         seen = {name: {getattr(draft, name) for draft in drafts} for name in (*_NAMES, *_OTHERS)}
         several = any(len(values - {None}) > 1 for values in seen.values())
@@ -222,7 +222,7 @@ class Machine:
             run.state = State.DYING
 
 
-def _rows(drafts: Sequence[Draft], external_ends: Collection[str]) -> list[_Row]:
+def _rows(drafts: Sequence[Event], external_ends: Collection[str]) -> list[_Row]:
     """The drafts with what is known of each before the machine runs."""
     ends = ends_of(drafts, external_ends)
     errors = {draft.line for draft in drafts if draft.meaning.role in GLUED}
@@ -243,7 +243,7 @@ def _rows(drafts: Sequence[Draft], external_ends: Collection[str]) -> list[_Row]
     return rows
 
 
-def _opening_word(draft: Draft) -> str:
+def _opening_word(draft: Event) -> str:
     """The entry of a line that a program, its launcher or a library writes as it starts, or ""."""
     meaning = draft.meaning
     if meaning.signal == BEGINS:
@@ -262,14 +262,14 @@ def _passed(then: int | None, now: int | None) -> int:
     return 0 if then is None or now is None else now - then
 
 
-def _works(draft: Draft) -> bool:
+def _works(draft: Event) -> bool:
     """Whether somebody is past the start; a communicator is there once all of its ranks are."""
     meaning = draft.meaning
     past = meaning.kind in ("phase", "progress") and meaning.phase != "init"
     return past or draft.mapped_of is not None
 
 
-def _is_last_word(draft: Draft) -> bool:
+def _is_last_word(draft: Event) -> bool:
     """Whether who dies may write it below the line that reports it."""
     meaning = draft.meaning
     if TRACEBACK in draft.text or meaning.signal == BEGINS:

@@ -22,8 +22,7 @@ from diagnose.job.parallel import pack, unpack
 from diagnose.parse.who import Stamp
 from diagnose.report.html import render
 from diagnose.runtime.workers import Pool
-from diagnose.timeline.event import Event, Meaning, Work
-from diagnose.timeline.learned import Learned
+from diagnose.timeline.event import Event, Learned, Meaning, Work
 from tests.job.test_parallel import Elsewhere
 from tests.sizes import few
 

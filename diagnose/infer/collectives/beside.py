@@ -17,8 +17,8 @@ from diagnose.infer.judge.ops import Kind, Op, plain
 from diagnose.infer.judge.verdict import Verdict
 from diagnose.infer.judge.witnesses import Frontier, heads_of, witnessed
 from diagnose.text.ranks import ranks_phrase
-from diagnose.timeline.draft import IDLE, PENDING
 from diagnose.timeline.event import Timeline
+from diagnose.timeline.readings import IDLE, PENDING
 
 # By group and number what ranks with a dump call there.
 _Called = Mapping[tuple[str, bool, int], set[Kind]]

@@ -16,8 +16,8 @@ from diagnose.infer.collectives.group import Group
 from diagnose.infer.collectives.table import Table, shown
 from diagnose.parse.flight_recorder import COMPLETED, STARTED
 from diagnose.parse.who import Stamp
-from diagnose.timeline.draft import IDLE, PENDING, Draft, document
-from diagnose.timeline.event import Meaning, Work
+from diagnose.timeline.event import Event, Meaning, Work
+from diagnose.timeline.readings import IDLE, PENDING, document
 
 PENDING_SHOWN = 4  # pending operations of one rank
 _SAYS = {
@@ -25,7 +25,7 @@ _SAYS = {
 }
 
 
-def table_rows(table: Table, hosts: Mapping[str, str | None]) -> list[Draft]:
+def table_rows(table: Table, hosts: Mapping[str, str | None]) -> list[Event]:
     """One event per operation that a rank stood in.
 
     `hosts` are those that the names of the dumps tell, by name.
@@ -53,7 +53,7 @@ def _ordinal(ranks: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
 
 def _row(
     table: Table, groups: Sequence[Group], hosts: Mapping[str, str | None], place: int, tells: str
-) -> Draft:
+) -> Event:
     op = {name: int(column[place]) for name, column in table.columns.items()}
     rank, created, site = op["rank"], op["time_created"], table.sites[op["site"]]
     group, file = groups[op["group"]], table.files[rank]

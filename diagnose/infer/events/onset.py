@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from diagnose.stories.silence import Silence
-from diagnose.timeline.draft import PENDING
 from diagnose.timeline.event import Event, Timeline
+from diagnose.timeline.readings import PENDING
 
 _MS = 1_000_000
 

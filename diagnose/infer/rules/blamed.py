@@ -8,8 +8,7 @@ from diagnose.catalog.schema import Signature
 from diagnose.infer.rules.base import most
 from diagnose.lazy import expression
 from diagnose.timeline.captures import captured_ranks, integer, rank_of
-from diagnose.timeline.event import Event, Timeline
-from diagnose.timeline.learned import Learned
+from diagnose.timeline.event import Event, Learned, Timeline
 
 _NODE = 8  # devices of one
 # Not "of" or "from", which are said of peers.

@@ -14,8 +14,7 @@ from diagnose.infer.rules.signatures import who
 from diagnose.infer.tiers import Tier
 from diagnose.stories.fold import lost_peer
 from diagnose.timeline.ends import exit_code, exits_named
-from diagnose.timeline.event import Event, Timeline
-from diagnose.timeline.learned import Learned
+from diagnose.timeline.event import Event, Learned, Timeline
 
 # How far a signal reaches as evidence of the class that it shows, and what it did to the process.
 SIGNALS: Mapping[str, tuple[Tier, str]] = {

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from diagnose.infer.stacks.classify import Place
 from diagnose.infer.stacks.frame_table import SAYS
 from diagnose.infer.stacks.groups import PlaceClass
-from diagnose.timeline.draft import STANDS, Draft, document
-from diagnose.timeline.event import Meaning, Work
+from diagnose.timeline.event import Event, Meaning, Work
+from diagnose.timeline.readings import STANDS, document
 
 
-def place_rows(classes: Sequence[PlaceClass]) -> list[Draft]:
+def place_rows(classes: Sequence[PlaceClass]) -> list[Event]:
     """One event per rank whose stack is known."""
     return [_row(place) for group in classes for place in group.places]
 
 
-def _row(place: Place) -> Draft:
+def _row(place: Place) -> Event:
     meaning = Meaning(
         kind="place",
         severity="info",

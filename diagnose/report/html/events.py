@@ -10,8 +10,7 @@ from itertools import accumulate
 
 from diagnose.job.model import Job
 from diagnose.report.html import clock
-from diagnose.timeline.event import Event, Timeline
-from diagnose.timeline.positions import taken
+from diagnose.timeline.event import Event, Timeline, taken
 
 _COUNTED = ("cause", "effect", "progress", "phase")
 _MILLISECOND = 1_000_000  # in the unit of Event.time

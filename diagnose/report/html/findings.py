@@ -17,8 +17,7 @@ from diagnose.report.html import clock
 from diagnose.report.html.events import Events
 from diagnose.report.html.scrub import Scrub
 from diagnose.text.ranks import ranks_phrase
-from diagnose.timeline.event import Event, Timeline
-from diagnose.timeline.positions import taken
+from diagnose.timeline.event import Event, Timeline, taken
 
 MAX_VARIANTS = 8  # of one finding
 MAX_TEXT = 600  # characters of a quoted line

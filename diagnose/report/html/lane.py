@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from diagnose.report.html.events import Events
-from diagnose.timeline.event import Event, Meaning, Timeline
-from diagnose.timeline.positions import merged, taken
+from diagnose.timeline.event import Event, Meaning, Timeline, merged, taken
 
 PHASES = (
     "init", "preprocessing", "model_load", "training", "evaluation", "checkpoint", "inference",

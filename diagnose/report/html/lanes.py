@@ -22,8 +22,7 @@ from diagnose.report.html.lane_classes import LaneClass, alone, by_host, folded
 from diagnose.report.html.scrub import Scrub
 from diagnose.report.html.shell import Numbers
 from diagnose.report.html.states import STATES
-from diagnose.timeline.event import Timeline
-from diagnose.timeline.positions import taken
+from diagnose.timeline.event import Timeline, taken
 
 FOLD = 64  # more ranks than this are folded into classes
 MAX_OTHERS = 8  # lanes of sources or hosts that are no rank

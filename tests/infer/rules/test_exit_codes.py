@@ -10,7 +10,7 @@ from diagnose.infer.rules.base import Hypothesis
 from diagnose.infer.rules.exit_codes import propose
 from diagnose.infer.tiers import Tier
 from diagnose.timeline.ends import exit_code
-from diagnose.timeline.learned import Learned
+from diagnose.timeline.event import Learned
 
 from ..rows import context, ended, finished, step, wait
 

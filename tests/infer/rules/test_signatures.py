@@ -10,8 +10,7 @@ from diagnose.infer.rules.base import Hypothesis
 from diagnose.infer.rules.blamed import culprits_of, gpu_ranks, pci_bus
 from diagnose.infer.rules.signatures import propose
 from diagnose.infer.tiers import Tier
-from diagnose.timeline.event import Timeline
-from diagnose.timeline.learned import Learned
+from diagnose.timeline.event import Learned, Timeline
 
 from ..rows import at, catalog, context, matched, signature, step, wait
 
