@@ -9,14 +9,13 @@ import hyperscan as hs
 import regex
 
 from diagnose.catalog.schema import Signature
-from diagnose.match.literals import LEAST, begins_with_repeat, parts, positions, required
+from diagnose.match.build import searched
+from diagnose.match.literals import LEAST, begins_with_repeat, parts, positions, rarest, required
 from diagnose.match.rows import (
     Pattern,
     hyperscan_form,
     pattern_flags,
     patterns_of,
-    rarest,
-    searched,
 )
 from diagnose.search import Automaton, compile_database
 

@@ -190,7 +190,7 @@ COMPILERS = {
         "alternatives", "document", "expressions", "kept", "load", "matches", "runs", "schema",
         "stored", "vocabulary",
     ),
-    "match": ("build", "digits", "literals", "rows", "shapes"),
+    "match": ("build", "literals", "rows", "shapes"),
 }  # fmt: skip
 
 

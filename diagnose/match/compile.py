@@ -34,7 +34,7 @@ from diagnose.match.words import Words
 from diagnose.search import Automaton, Hits, hits_of
 
 if TYPE_CHECKING:
-    from diagnose.match.digits import Doubts
+    from diagnose.match.build import Doubts
 
 
 # A search that takes longer than this on one line is given up: no line may stall the tool.
@@ -115,7 +115,7 @@ class Matcher:
     @cached_property
     def _doubts(self) -> Doubts:
         """Which digits of a line matter."""
-        from diagnose.match.digits import doubts_of  # noqa: PLC0415  where much repeats itself
+        from diagnose.match.build import doubts_of  # noqa: PLC0415  where much repeats itself
 
         return doubts_of(self.catalog)
 

@@ -8,7 +8,7 @@ import pytest
 
 from diagnose.catalog import kept
 from diagnose.catalog.load import load_catalog
-from diagnose.match.digits import Doubt, Doubts, doubts_of
+from diagnose.match.build import Doubt, Doubts, doubts_of
 from diagnose.match.rows import name_of
 
 
