@@ -190,7 +190,7 @@ COMPILERS = {
         "alternatives", "document", "expressions", "kept", "load", "matches", "runs", "schema",
         "stored", "vocabulary",
     ),
-    "match": ("build", "literals", "rows", "shapes"),
+    "match": ("build", "literals", "rows"),
 }  # fmt: skip
 
 

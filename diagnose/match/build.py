@@ -56,9 +56,9 @@ from diagnose.match.rows import (
     name_of,
     pattern_flags,
     patterns_of,
+    shape,
     watched,
 )
-from diagnose.match.shapes import shape
 from diagnose.search import Automaton, compile_database
 
 _LOOK = expression(r"\(\?<?[!=](?:\\.|[^()\\])*\)")

@@ -23,7 +23,8 @@ from typing import NamedTuple
 from diagnose.ingest.source import Chunk
 from diagnose.lazy import expression
 from diagnose.match.lines import LINE_WINDOW, Reading, author_of, filled_lines, text_of
-from diagnose.match.shapes import ShapeTable, shape
+from diagnose.match.rows import shape
+from diagnose.match.shapes import ShapeTable
 
 REACH = 24 << 10  # bytes of the end of a source that are looked at
 _LEAST = 2  # lines, and values of the counter, that make a cadence

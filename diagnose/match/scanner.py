@@ -27,7 +27,8 @@ from diagnose.match.calls import Forward, Noted, forward_calls, last_calls
 from diagnose.match.compile import MATCH_TIMEOUT_S, Found, Matcher, in_text
 from diagnose.match.gather import Gathered, gather
 from diagnose.match.lines import Reading, filled_lines, peeled, text_of
-from diagnose.match.shapes import Asked, ShapeMeaning, ShapeTable, shape
+from diagnose.match.rows import shape
+from diagnose.match.shapes import Asked, ShapeMeaning, ShapeTable
 from diagnose.match.steps import near_serious
 from diagnose.parse.prefix import peel
 from diagnose.parse.repeated import tells_time, way_of

@@ -17,21 +17,16 @@ from typing import Any
 
 from diagnose.catalog.entries import Meant
 from diagnose.match.lines import Reading, author_at, author_places
+from diagnose.match.rows import shape
 from diagnose.parse.prefix import peel
 from diagnose.parse.repeated import Way, peel_repeated, way_of
 
 Span = tuple[int, int]
 Ends = tuple[tuple[int, int, int], ...]  # pattern number, its first and last end in a line
 
-_SAME = bytes.maketrans(b"123456789", b"000000000")
 MOST = 16 << 20  # bytes; a table that is full begins anew
 _ENTRY = 400  # bytes of what is known of a line, roughly
 _FIXED = 8  # places of a shape in which its lines may differ
-
-
-def shape(data: bytes) -> bytes:
-    """The shape of a line, or of several: as long, with each digit made a 0."""
-    return data.translate(_SAME)
 
 
 _Places = tuple[tuple[str, int, int], ...]  # name, start and end of each capture

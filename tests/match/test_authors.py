@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from diagnose.match.lines import author_of, authors_of
-from diagnose.match.shapes import ShapeTable, shape
+from diagnose.match.rows import shape
+from diagnose.match.shapes import ShapeTable
 
 LINES = {
     b"step 12 loss 2.1": b"",

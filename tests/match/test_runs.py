@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from diagnose.match.shapes import runs, shape
+from diagnose.match.rows import shape
+from diagnose.match.shapes import runs
 
 TEXTS = [
     b"",
