@@ -166,12 +166,13 @@ class ShapeTable:
         if entry.first(asked) or entry.unsure:
             return None
         if entry.fixed is None:
-            entry.fixed = self._fixed(same)
-            entry.unsure = len(entry.fixed) > _FIXED
+            fixed = self._fixed(same)
+            entry.unsure = len(fixed) > _FIXED
             if entry.unsure:
                 return None
-            if entry.fixed:
-                entry.key = itemgetter(*(slice(*span) for span in entry.fixed))
+            if fixed:
+                entry.key = itemgetter(*(slice(*span) for span in fixed))
+            entry.fixed = fixed  # last, as another thread may look at once
         key = entry.key(line) if entry.key else None
         form = entry.forms.get(key)
         if form is None:

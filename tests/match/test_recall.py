@@ -15,8 +15,11 @@ from diagnose.catalog.schema import Catalog, Signature
 from diagnose.ingest.source import Chunk, Source
 from diagnose.match import gather, scanner, shapes
 from diagnose.match.compile import Matcher, compile_matcher, matcher_of
+from diagnose.match.lines import author_of, text_of
+from diagnose.match.rows import shape
 from diagnose.match.scanner import SourceScan, scan_source
 from diagnose.match.shapes import Asked, Form, ShapeTable
+from diagnose.parse.prefix import peel
 
 PREFIXES = (
     "", "[default3]:[rank11]:", "[E820 11:47:24.069865760 ProcessGroupNCCL.cpp:607] [Rank 3] ",
@@ -115,6 +118,16 @@ def check(every: int, change: Callable[[str], str]) -> None:
         found = [scanned(matcher, *job) for job in jobs]
         for job, result in zip(jobs, found, strict=True):
             assert_same(result, alone(matcher, *job))
+
+
+def test_messages_and_authors_by_shape_are_those_of_each_line() -> None:
+    seed, table = random.Random(16), ShapeTable(lambda _: ())
+    lines = [seed.choice(PREFIXES) + line for line in examples()[::9]]
+    for line in [*lines, *(others(line, seed) for line in lines * 3)]:
+        data = line.encode(errors="surrogateescape")
+        text = text_of(data)
+        assert table.message(text) == (peel(text).message or text).strip()
+        assert table.author(data, 0, shape(data)) == author_of(data)
 
 
 def assert_same(result: SourceScan, expected: SourceScan) -> None:
