@@ -29,7 +29,8 @@ from diagnose.catalog.document import read_files
 from diagnose.catalog.load import catalog_files, default_dir, load_catalog
 from diagnose.catalog.schema import Catalog, Signature
 from diagnose.match import build
-from diagnose.match.rows import DATABASES, LITERAL, Row, patterns_of, rows_of
+from diagnose.match.build import rows_of
+from diagnose.match.rows import DATABASES, LITERAL, Row, patterns_of
 from diagnose.search import hits_of
 
 HERE = Path(__file__).parent

@@ -12,15 +12,14 @@ import regex
 
 from diagnose.catalog.matches import parts_of, uncovered
 from diagnose.catalog.schema import Catalog, Example, Match, Signature
+from diagnose.match.build import searched
 from diagnose.match.compile import Matcher
-from diagnose.match.literals import LEAST, begins_with_repeat, parts, positions, required
+from diagnose.match.literals import LEAST, begins_with_repeat, parts, positions, rarest, required
 from diagnose.match.rows import (
     Pattern,
     hyperscan_form,
     pattern_flags,
     patterns_of,
-    rarest,
-    searched,
 )
 from diagnose.parse.prefix import peel
 from diagnose.search import Automaton, compile_database, hits_of

@@ -197,7 +197,7 @@ COMPILERS = {
         "document", "expressions", "load", "matches", "remedies", "schema", "stored",
     ),
     "formats": ("detector_rows",),
-    "match": ("build", "digits", "literals", "rows", "shapes"),
+    "match": ("build", "literals", "rows"),
 }  # fmt: skip
 
 

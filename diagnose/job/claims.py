@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from diagnose.catalog.schema import Catalog
 from diagnose.parse.detectors import Claim, about, around, tool_of
 from diagnose.parse.stamps import Stamp, time_in
-from diagnose.timeline.draft import Draft
 from diagnose.timeline.event import Event, Timeline
 from diagnose.timeline.meaning import meaning_of
 
@@ -23,10 +22,10 @@ _ABOVE, _BELOW = 60, 15  # lines that may complete a claim
 _SHOWN = 3  # hosts in a note
 
 
-def claim_rows(claims: Iterable[Claim], catalog: Catalog) -> list[Draft]:
+def claim_rows(claims: Iterable[Claim], catalog: Catalog) -> list[Event]:
     """One event per claim of a document; without those of rows that the catalog lacks."""
     return [
-        Draft(
+        Event(
             claim.source, claim.line, 0, claim.text,
             meaning_of(catalog.by_id[claim.signature], claim.fields),
             fields=claim.fields, stamp=_stamp(claim.fields.get("time")), document=True,
@@ -86,7 +85,7 @@ def of_the_job(timeline: Timeline) -> tuple[Timeline, list[str]]:
 
 
 def _of_document(event: Event) -> bool:
-    return isinstance(event, Draft) and event.document
+    return isinstance(event, Event) and event.document
 
 
 def _of_whom(claim: Event) -> tuple[str | None, ...]:

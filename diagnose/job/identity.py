@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from diagnose.ingest.source import Source
-from diagnose.match.scanner import SourceScan
-from diagnose.timeline.draft import Author, Drafted
+from diagnose.match.scanner import Author, SourceScan
 
 
 def ranks_of_pids(scans: Sequence[SourceScan]) -> dict[int | None, int]:
@@ -31,7 +30,7 @@ def hosts_of_ranks(sources: Sequence[Source], scans: Sequence[SourceScan]) -> di
 
 def authors(scan: SourceScan) -> list[Author]:
     """Who printed the kept lines whose rank is known, each once, in their order."""
-    if isinstance(scan, Drafted):
+    if scan.events is not None:
         return scan.authors
     found: dict[Author, None] = {}
     for line in (*scan.lines, *scan.edges):

@@ -16,7 +16,6 @@ from diagnose.job.identity import hosts_of_ranks, ranks_of_pids
 from diagnose.match.scanner import SourceScan, scan_source
 from diagnose.text.ranks import counted
 from diagnose.timeline.build import build
-from diagnose.timeline.draft import Drafted
 from diagnose.timeline.event import Timeline
 
 if TYPE_CHECKING:
@@ -113,8 +112,8 @@ class Job:
             yield scan
             scan.lines.clear()
             scan.beats.clear()
-            if isinstance(scan, Drafted):
-                scan.drafts.clear()
+            if scan.events is not None:
+                scan.events.clear()
 
     @cached_property
     def timeline(self) -> pd.DataFrame:

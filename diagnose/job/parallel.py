@@ -1,36 +1,48 @@
-"""The sources of a large job, and the parts of large ones, scanned by several processes."""
+"""The sources of a large job, and the parts of large ones, scanned by several processes.
+
+Small files are scanned in batches, and what they tell comes back as a column for each field of
+their events: objects cost several times as much to send as the plain values in them, and most
+columns of the events of a few sources hold one value only.
+"""
 
 from __future__ import annotations
 
 import pickle
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import partial
+from itertools import chain, islice, repeat, starmap
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Union
+from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 from diagnose.catalog.load import load_catalog
 from diagnose.errors import InputError
 from diagnose.ingest.read import PASTE_LIMIT, TextChunks
 from diagnose.ingest.source import TEXT_KINDS, Source
-from diagnose.job.batches import SMALL, Scans, batches, scan_batch, small
+from diagnose.job.identity import authors
 from diagnose.match.calls import Noted
 from diagnose.match.compile import Matcher, compile_matcher
 from diagnose.match.gather import Gathered, gather, join, portable
 from diagnose.match.scanner import SourceScan, finish, scan_source
+from diagnose.parse.stamps import Stamp
 from diagnose.runtime.command import cores
+from diagnose.timeline.event import Event, Meaning, Work
+from diagnose.timeline.readings import events_of
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
 PART = 16 << 20  # bytes of a source that are scanned at once
+SMALL = 1 << 20  # bytes of a file that is scanned with others
+_BATCH = 512 << 10  # bytes of small files that are scanned at once
 PAYS = 256 << 20  # bytes of a job for which starting processes takes less time than it saves
 _TELLING = 32  # of small files most lines tell something, which costs more than to read them
 _UNPACKED = 8  # what a byte of compressed log stands for, roughly
 
 _Part = tuple[int, int | None]  # start and end in its source
-_Scanned = Union[Scans, "_Piece"]
+_Scanned = Union["Scans", "_Piece"]
 
 _matchers: dict[
     tuple[str, ...], Matcher
@@ -129,6 +141,25 @@ def _plan(sources: Sequence[Source]) -> _Plan:
     # What takes long comes first, so that all processes are done at about the same time.
     tasks.sort(key=lambda task: _effort(sources[task.source], task.part), reverse=True)
     return _Plan(tasks, batches(few, sources), here)
+
+
+def small(source: Source) -> bool:
+    """Whether a source is a small file of its own, which any process can read."""
+    chunks = source.chunks
+    return isinstance(chunks, TextChunks) and source.size <= SMALL and source.budget is None
+
+
+def batches(numbers: Iterable[int], sources: Sequence[Source]) -> list[list[int]]:
+    """The numbers of sources in their order, those together that are scanned at once."""
+    found: list[list[int]] = []
+    size = _BATCH
+    for number in numbers:
+        if size >= _BATCH:
+            found.append([])
+            size = 0
+        found[-1].append(number)
+        size += sources[number].size
+    return found
 
 
 def _effort(source: Source, part: _Part | None) -> int:
@@ -236,13 +267,23 @@ def _scan_elsewhere(patterns: tuple[str, ...], source: Source, part: _Part | Non
     """
     matcher, chunks = _matcher(patterns), source.chunks
     if part is None or not isinstance(chunks, TextChunks):
-        return scan_batch([source], matcher)
+        return _scan_batch(patterns, [source])
     found = gather(chunks.part(*part), matcher, Noted(), to_end=part[1] is None)
     return _Piece(portable(found), source.notes, source.unread)
 
 
 def _scan_batch(patterns: tuple[str, ...], batch: Sequence[Source]) -> Scans:
-    return scan_batch(batch, _matcher(patterns))
+    """Scan sources, as far as their events."""
+    matcher = _matcher(patterns)
+    return Scans([_as_events(scan_source(source, matcher), matcher) for source in batch])
+
+
+def _as_events(scan: SourceScan, matcher: Matcher) -> SourceScan:
+    return SourceScan(
+        scan.source, counts=scan.counts, total_lines=scan.total_lines, problem=scan.problem,
+        comm_ranks=scan.comm_ranks, authors=authors(scan),
+        events=list(events_of(scan, matcher.signatures)),
+    )  # fmt: skip
 
 
 def _matcher(patterns: tuple[str, ...]) -> Matcher:
@@ -250,3 +291,57 @@ def _matcher(patterns: tuple[str, ...]) -> Matcher:
         _matchers.clear()
         _matchers[patterns] = compile_matcher(load_catalog([Path(path) for path in patterns]))
     return _matchers[patterns]
+
+
+@dataclass(frozen=True, slots=True)
+class Scans:
+    """The scans of a batch, in its order. To another process their events go as columns."""
+
+    scans: list[SourceScan]
+
+    def __reduce__(self) -> tuple[Callable[..., Scans], tuple[object, ...]]:
+        events = [scan.events or [] for scan in self.scans]
+        bare = [replace(scan, events=None) for scan in self.scans]
+        return _unpacked, (bare, [*map(len, events)], pack(Event, [*chain.from_iterable(events)]))
+
+
+def _unpacked(scans: list[SourceScan], sizes: Sequence[int], packed: _Packed) -> Scans:
+    events = iter(unpack(packed))
+    for scan, size in zip(scans, sizes, strict=True):
+        scan.events = list(islice(events, size))
+    return Scans(scans)
+
+
+# What events share or do without, by the name under which they have it.
+_SHARED: dict[str, type[Any]] = {"meaning": Meaning, "work": Work, "stamp": Stamp}
+# A class, how many objects, and of each field the values, one in a tuple where all are the same. Of
+# what they share these are numbers among the different ones, which follow in the same form.
+_Packed = tuple[type[Any], int, list[tuple[list[Any] | tuple[Any], Any]]]
+
+
+def pack(kind: type[Any], objects: Sequence[Any]) -> _Packed:
+    """Objects of a dataclass as columns."""
+    columns: list[tuple[list[Any] | tuple[Any], Any]] = []
+    for name in (field.name for field in fields(kind)):
+        values, shared = list(map(attrgetter(name), objects)), None
+        if name in _SHARED:
+            different = {id(value): value for value in values if value is not None}
+            numbers = {of: number for number, of in enumerate(different)}
+            values = [numbers.get(id(value)) for value in values]
+            shared = pack(_SHARED[name], list(different.values()))
+        same = bool(values) and values.count(values[0]) == len(values)
+        columns.append(((values[0],) if same else values, shared))
+    return kind, len(objects), columns
+
+
+def unpack(packed: _Packed) -> list[Any]:
+    """The objects that were packed."""
+    kind, size, columns = packed
+    rows: list[Iterable[Any]] = []
+    for values, shared in columns:
+        own: Iterable[Any] = repeat(values[0], size) if isinstance(values, tuple) else values
+        if shared is not None:
+            known: dict[int | None, Any] = dict(enumerate(unpack(shared)))
+            own = map(known.get, own)
+        rows.append(own)
+    return list(starmap(kind, zip(*rows, strict=True)))

@@ -13,7 +13,7 @@ from itertools import compress
 from typing import TYPE_CHECKING
 
 from diagnose.ingest.read import TextChunks
-from diagnose.timeline.draft import DOCUMENT_SIGNALS
+from diagnose.timeline.readings import DOCUMENT_SIGNALS
 
 if TYPE_CHECKING:
     from diagnose.ingest.source import Source

@@ -17,15 +17,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from operator import itemgetter
 from typing import NamedTuple
 
 from diagnose.ingest.source import Chunk
 from diagnose.lazy import expression
-from diagnose.match.lines import LINE_WINDOW, Raw, author_in, author_of, filled_lines, text_of
-from diagnose.match.shapes import shape
-from diagnose.parse.prefix import peel
+from diagnose.match.lines import LINE_WINDOW, Reading, author_of, filled_lines, text_of
+from diagnose.match.rows import shape
+from diagnose.match.shapes import ShapeTable
 
 REACH = 24 << 10  # bytes of the end of a source that are looked at
 _LEAST = 2  # lines, and values of the counter, that make a cadence
@@ -73,12 +72,16 @@ class Beat:
     counter: int
 
 
-def beats(data: bytes) -> list[Beat]:
+def beats(data: bytes, shapes: ShapeTable) -> list[Beat]:
     """The first and the last lines of every template of `data` whose counter grows, in order."""
     groups: dict[tuple[bytes, bytes], list[tuple[int, int, list[bytes]]]] = defaultdict(list)
     for start, end in _lines(data):
         line = data[start:end]
-        if not _works(shape(line)):
+        same = shape(line)
+        entry = shapes.entry(same)
+        if entry.works is None:
+            entry.works = _works(same)
+        if not entry.works:
             continue
         author = author_of(line)
         text = _BAR.sub(b"|", _TIMES.sub(b"@", line))
@@ -97,9 +100,8 @@ def beats(data: bytes) -> list[Beat]:
     return sorted(found, key=lambda beat: beat.start)
 
 
-@lru_cache(maxsize=4096)
 def _works(line: bytes) -> bool:
-    """Whether lines of a shape speak of work: these come again and again, in many sources."""
+    """Whether lines of a shape speak of work."""
     if _NO_WORK.search(line) is not None:
         return False
     return _WORK.search(_IDENTITY.sub(b"@", line)) is not None
@@ -131,13 +133,13 @@ class OwnWay:
     others: int
 
 
-def own_way(data: bytes) -> OwnWay | None:
+def own_way(data: bytes, shapes: ShapeTable) -> OwnWay | None:
     """Who alone left the common way at the end of `data`, None where nobody or several did.
 
     It had written the line that all others wrote last, and nobody else ever wrote its own last one.
     """
     written: dict[bytes, list[_Row]] = defaultdict(list)
-    for row in (row for start, end in _lines(data) for row in _by_author(data, start, end)):
+    for row in (row for start, end in _lines(data) for row in _by_author(data, start, end, shapes)):
         if row.author:
             written[row.author].append(row)
     if len(written) < _AUTHORS:
@@ -179,11 +181,11 @@ def _own_way(data: bytes, written: Mapping[bytes, Sequence[_Row]]) -> OwnWay | N
     return OwnWay(row.start, row.end, int(tag[1]) if tag else None, len(written) - 1)
 
 
-def _by_author(data: bytes, start: int, end: int) -> Iterator[_Row]:
+def _by_author(data: bytes, start: int, end: int, shapes: ShapeTable) -> Iterator[_Row]:
     """Each of the lines that were torn into one."""
     line = data[start:end]
     if not _RATIO.match(line):
-        yield _Row(author_in(line, 0, shape(line)), start, end)
+        yield _Row(shapes.author(line, 0, shape(line)), start, end)
         return
     tags = [*_RATIO.finditer(line)]
     for tag, stop in zip(tags, [*(tag.start() for tag in tags[1:]), len(line)], strict=True):
@@ -230,16 +232,17 @@ _PROCESS = expression(rb":\d++:\d++ ?+")  # of another run another one
 class Beginning(NamedTuple):
     """A line with the first words of its source, and the line before it, if any, else itself."""
 
-    before: Raw
-    line: Raw
+    before: Reading
+    line: Reading
 
 
-def beginnings(chunks: Sequence[Chunk], first: Sequence[Raw]) -> list[Beginning]:
+def beginnings(
+    chunks: Sequence[Chunk], first: Sequence[Reading], shapes: ShapeTable
+) -> list[Beginning]:
     """Where the chunks of a whole source, which begins with these lines, say its first words."""
     if sum(len(chunk.data) for chunk in chunks) > LIMIT:
         return []
-    words = _first_words(first)
-    known: dict[bytes, bool] = {}
+    words = _first_words(first, shapes)
     found: list[tuple[Chunk, int, int]] = []
     authors: set[bytes] = set()
     for chunk in chunks if words else ():
@@ -247,10 +250,7 @@ def beginnings(chunks: Sequence[Chunk], first: Sequence[Raw]) -> list[Beginning]
         while at >= 0:
             start, end = _line_at(chunk.data, at)
             row = chunk.data[start:end]
-            same = shape(row)
-            if same not in known:
-                known[same] = _message(row).encode() == words
-            if known[same]:
+            if shapes.message(text_of(row)).encode() == words:
                 found.append((chunk, start, end))
                 authors.add(_PROCESS.sub(b"", author_of(row)))
                 if len(found) > _MOST_BEGINNINGS:
@@ -260,18 +260,13 @@ def beginnings(chunks: Sequence[Chunk], first: Sequence[Raw]) -> list[Beginning]
     return [_beginning(*one) for one in found] if len(found) > len(authors) else []
 
 
-def _first_words(first: Iterable[Raw]) -> bytes:
+def _first_words(first: Iterable[Reading], shapes: ShapeTable) -> bytes:
     """The message of the first line that is no rule or number, and not among last words."""
-    messages = [_message(raw.data) for raw in first]
+    messages = [shapes.message(text_of(raw.data)) for raw in first]
     if any(one.startswith("Traceback ") for one in messages):
         return b""
     found = (one for one in messages if len(one) >= _SHORTEST and _LETTERS.search(one))
     return next(found, "").encode()
-
-
-def _message(data: bytes) -> str:
-    text = text_of(data)
-    return (peel(text).message or text).strip()
 
 
 def _line_at(data: bytes, at: int) -> tuple[int, int]:

@@ -29,13 +29,12 @@ from diagnose.catalog import stored
 from diagnose.catalog.schema import Catalog
 from diagnose.match.calls import CallMarks
 from diagnose.match.rows import DATABASES, INIT, name_of, patterns_of
+from diagnose.match.shapes import ShapeTable
 from diagnose.match.words import Words
 from diagnose.search import Automaton, Hits, hits_of
 
 if TYPE_CHECKING:
-    from diagnose.match.digits import Doubts
-    from diagnose.match.memory import KnownLines, Recall
-    from diagnose.match.steps import StepShapes
+    from diagnose.match.build import Doubts
 
 
 # A search that takes longer than this on one line is given up: no line may stall the tool.
@@ -105,30 +104,18 @@ class Matcher:
         return self._everywhere is None
 
     @cached_property
-    def known(self) -> KnownLines:
-        """What was found in lines of small sources so far."""
-        from diagnose.match.memory import KnownLines  # noqa: PLC0415  it asks for ours
+    def shapes(self) -> ShapeTable:
+        """What is known of lines by their shape so far."""
+        return ShapeTable(self._fixed)
 
-        return KnownLines(self)
-
-    @cached_property
-    def recall(self) -> Recall:
-        """What lines said so far."""
-        from diagnose.match.memory import Recall  # noqa: PLC0415  as above
-
-        return Recall(self)
+    def _fixed(self, same: bytes) -> Sequence[Span]:
+        """Where digits matter in lines of this shape."""
+        return self._doubts.fixed(same)
 
     @cached_property
-    def step_shapes(self) -> StepShapes:
-        """What lines of steps hold."""
-        from diagnose.match.steps import StepShapes  # noqa: PLC0415  as above
-
-        return StepShapes(self)
-
-    @cached_property
-    def doubts(self) -> Doubts:
+    def _doubts(self) -> Doubts:
         """Which digits of a line matter."""
-        from diagnose.match.digits import doubts_of  # noqa: PLC0415  where much repeats itself
+        from diagnose.match.build import doubts_of  # noqa: PLC0415  where much repeats itself
 
         return doubts_of(self.catalog)
 

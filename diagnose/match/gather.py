@@ -3,31 +3,39 @@
 The cost is that of the automata plus what matched. Of a signature that floods a source only the
 first and the last lines are kept; their count stays exact. `join` makes of what was gathered of
 the parts of a source, in whatever process, what is gathered of the whole.
-
-Whether somebody worked on after an error is seen by what he had done before it, so lines of steps
-around serious ones are kept whatever else is left out: of each author the last before, the first
-after. The serious lines are known when a source was read to its end; what stands around them is
-read again, if the source is small or can be read anywhere.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from operator import attrgetter, itemgetter
+from itertools import chain
 from typing import NamedTuple, Protocol
 
-from diagnose.catalog.schema import Signature
-from diagnose.ingest.read import TextChunks
-from diagnose.ingest.source import Chunk, Source
-from diagnose.lazy import expression
+from diagnose.ingest.source import Chunk
 from diagnose.match.cadence import LIMIT, REACH, Beginning, beginnings
-from diagnose.match.calls import CallMarks, Noted
-from diagnose.match.compile import Matcher
-from diagnose.match.lines import VISIBLE, Line, Raw, author_of, first_lines, last_lines, segments
-from diagnose.match.steps import TAIL_MAX, StepSearch, TailChunk, every_match, tail_end
+from diagnose.match.calls import CallMarks, Noted, marks_in, with_init
+from diagnose.match.compile import Matcher, dense
+from diagnose.match.lines import (
+    TEXT_LIMIT,
+    VISIBLE,
+    Reading,
+    first_lines,
+    last_lines,
+    segments,
+)
+from diagnose.match.shapes import Asked, Ends, Form, Runs, runs
+from diagnose.match.steps import (
+    TAIL_MAX,
+    StepLines,
+    StepSearch,
+    TailChunk,
+    every_match,
+    steps_in,
+    tail_end,
+)
 
 # Lines kept of one pattern in one source: this many from its start and from its end.
 KEEP_FIRST = 2000
@@ -56,14 +64,14 @@ class Gathered:
     REACH bytes, `small` all of a small source; they stay in their process.
     """
 
-    kept: list[Raw] = field(default_factory=list)
-    flood: dict[int, deque[Raw]] = field(default_factory=dict)
+    kept: list[Reading] = field(default_factory=list)
+    flood: dict[int, deque[Reading]] = field(default_factory=dict)
     seen: Counter[int] = field(default_factory=Counter)
-    samples: list[Raw] = field(default_factory=list)
+    samples: list[Reading] = field(default_factory=list)
     last_stride: int = -1
-    last_words: list[Raw] = field(default_factory=list)
-    first: list[Raw] = field(default_factory=list)
-    last: list[Raw] = field(default_factory=list)
+    last_words: list[Reading] = field(default_factory=list)
+    first: list[Reading] = field(default_factory=list)
+    last: list[Reading] = field(default_factory=list)
     end: int = 0
     size: int = 0
     lines: int = 0
@@ -73,7 +81,7 @@ class Gathered:
     beginnings: list[Beginning] = field(default_factory=list)
     small: list[Chunk] = field(default_factory=list)
 
-    def take(self, raws: Iterable[Raw]) -> None:
+    def take(self, raws: Iterable[Reading]) -> None:
         """Keep segments, unless there are too many of a kind."""
         seen = self.seen
         for raw in raws:
@@ -117,8 +125,8 @@ def gather(
             visible = chunk
         # Where cleaning removed bytes, the next chunk begins a little behind the last one.
         place = max(found.end, chunk.offset)
-        searched = matcher.known.search(chunk, place)
-        found.take(searched.raws)
+        searched = search(chunk, place, matcher)
+        found.take(searched.lines)
         hits = steps.feed(place, chunk, searched.steps)
         found.samples += segments(chunk, every_match(matcher, chunk) if every_step else hits, place)
         calls.feed(chunk, searched.calls)
@@ -141,7 +149,7 @@ def gather(
     if to_end:
         found.last_words = _last_words(steps, found.end)
     if found.size <= LIMIT:
-        found.beginnings, found.small = beginnings(small, found.first), small
+        found.beginnings, found.small = beginnings(small, found.first, matcher.shapes), small
     if isinstance(calls, Noted):
         found.calls = calls
     return found
@@ -163,17 +171,19 @@ def join(parts: Sequence[Gathered], read: ReadPart, matcher: Matcher) -> Gathere
     begin = min(tail_end(whole.last_stride), whole.end) - TAIL_MAX
     alone = parts[-1].last_stride >= 0 and parts[-1].starts[0][0] <= begin
     if whole.last_stride >= 0 and not alone:
-        chunks = _read(whole, read, begin, tail_end(whole.last_stride))
-        tail = [TailChunk(chunk.offset, chunk) for chunk in chunks]
+        near_end = _read(whole, read, begin, tail_end(whole.last_stride))
+        tail = [TailChunk(chunk.offset, chunk) for chunk in near_end]
         steps = StepSearch(matcher, last_stride=whole.last_stride, tail=tail)
         whole.last_words = _last_words(steps, whole.end)
     whole.ends = deque(_read(whole, read, whole.end - REACH, whole.end))
     if whole.size <= LIMIT:
-        whole.beginnings = beginnings([*_read(whole, read, 0, whole.end)], whole.first)
+        whole.beginnings = beginnings(
+            [*_read(whole, read, 0, whole.end)], whole.first, matcher.shapes
+        )
     return whole
 
 
-def _last_words(steps: StepSearch, end: int) -> list[Raw]:
+def _last_words(steps: StepSearch, end: int) -> list[Reading]:
     """The last words in a source with this end."""
     return [
         raw for place, chunk, hits in steps.last_words(end) for raw in segments(chunk, hits, place)
@@ -200,8 +210,9 @@ def _append(whole: Gathered, part: Gathered) -> None:
         whole.calls.append(part.calls, before)
 
 
-def _moved(raw: Raw, lines: int) -> Raw:
-    return raw._replace(line=raw.line + lines) if lines else raw
+def _moved(line: Reading, lines: int) -> Reading:
+    line.line += lines
+    return line
 
 
 def _read(whole: Gathered, read: ReadPart, low: int, high: int) -> Iterator[Chunk]:
@@ -218,151 +229,171 @@ def _offset(start: tuple[int, int]) -> int:
     return start[0]
 
 
-# How far from an anchor lines are looked for.
-BEFORE, AFTER = 32 << 10, 64 << 10
-# Anchors of one entry of the catalog, and of a source: so many from the start and from the end.
-_OF_ENTRY, _OF_SOURCE = (1, 2), (4, 12)
-# Lines kept of each pattern before and after an anchor, of an author and of those without a tag.
-_BEFORE, _BEFORE_UNTAGGED, _AFTER, _AFTER_UNTAGGED = 1, 24, 4, 48
-_SERIOUS = ("cause", "effect")
-_SEGMENT = expression(rb"[^\r\n]++")
+SMALL = 1 << 20  # bytes of a chunk: of large ones the automata look at many lines at once
+SEARCHES_PAY = 2000  # lines that were searched before: a paste is read once
+# Of the lines: of so many unknown ones the per-step patterns are looked for one by one.
+_FEW = 1 / 4
+_NOTHING = (), ()
 
 
-class _Hit(NamedTuple):
-    """A match: the place of its segment, who wrote that, the pattern, the chunk, its end there."""
+class Searched(NamedTuple):
+    """What a chunk holds: segments in which something is found, NCCL's call lines.
 
-    place: int
-    author: bytes
-    pattern: int
-    chunk: int
-    to: int
+    And, where that is known of all lines, the per-step patterns.
+    """
 
-
-def near_serious(
-    source: Source, found: Gathered, lines: Sequence[Line], kept: Sequence[Raw], matcher: Matcher
-) -> list[Raw]:
-    """The lines to keep around the serious ones of `lines`, but for those that are kept already."""
-    serious = _serious(lines, matcher.signatures)
-    if not serious:
-        return []
-    work = max((line.line for line in lines if _is_work(line, matcher.signatures)), default=-1)
-    # Below the last step of all the last words of each author say how far it got.
-    serious = [line for line in serious if line.line <= work]
-    anchors = sorted(line.place for line in serious)
-    known = {raw.place for raw in kept}
-    spans = _spans(anchors)
-    chunks = _chunks(source, found, spans)
-    return [raw for raw in around(anchors, spans, chunks, matcher) if raw.place not in known]
+    lines: Iterator[Reading]
+    calls: CallMarks
+    steps: StepLines | None = None
 
 
-def _serious(lines: Iterable[Line], signatures: Sequence[Signature]) -> list[Line]:
-    """The first and the last lines of each kind that may tell of an error."""
-    kinds: dict[object, list[Line]] = defaultdict(list)
-    for line in lines:
-        for number, _ in line.matches:
-            if signatures[number].role in _SERIOUS or signatures[number].signal == "trouble":
-                kinds[number].append(line)
-                break
-        else:
-            if line.word is not None:
-                kinds[line.word.id].append(line)
-    chosen = {id(line): line for own in kinds.values() for line in _ends(own, _OF_ENTRY)}
-    return _ends(sorted(chosen.values(), key=attrgetter("place")), _OF_SOURCE)
+def search(chunk: Chunk, place: int, matcher: Matcher) -> Searched:
+    """What a chunk that begins at `place` holds.
+
+    Of small sources all lines are looked up in the table of shapes, of large ones those with a
+    mark, and only lines of a new shape are searched by the automata.
+    """
+    data = chunk.data
+    if len(data) > SMALL:
+        return _search_marked(chunk, place, matcher)
+    rows = _lines_in(data, matcher)
+    if rows is None:
+        patterns, words, calls = matcher.scan(data)
+        return Searched(
+            chain(segments(chunk, patterns, place), segments(chunk, words, place)), calls
+        )
+    chunk.lines_are(rows)
+    kinds = dict.fromkeys(rows.kinds)
+    found, alike = _found(data, rows, kinds, matcher)
+    steps = None
+    if alike is not None:
+        own = {number: form.steps for number, form in found.items() if form.steps}
+        steps = StepLines(rows, alike, own)
+    lines = ((n, at, end, found[n]) for n, at, end in rows.spans(sorted(found)))
+    begun = rows.lines_of(with_init(kinds))
+    inits = [(start, same) for same, _, starts in begun for start in starts]
+    return Searched(_readings(chunk, place, lines), marks_in(kinds, inits), steps)
 
 
-def _is_work(line: Line, signatures: Sequence[Signature]) -> bool:
-    return any(signatures[number].role == "progress" for number, _ in line.matches)
+def _search_marked(chunk: Chunk, place: int, matcher: Matcher) -> Searched:
+    data = chunk.data
+    spans, calls = matcher.marked(data)
+    marked = b""
+    if matcher.marks_all and b"\r" not in data and not dense(spans, data):
+        marked = b"\n".join([data[start:end] for start, end in spans])
+    rows = _lines_in(marked, matcher)
+    if rows is None:
+        patterns, words, _ = matcher.scan_lines(data, spans, calls)
+        return Searched(
+            chain(segments(chunk, patterns, place), segments(chunk, words, place)), calls
+        )
+    found, _ = _found(marked, rows, dict.fromkeys(rows.kinds), matcher)
+    known = ((chunk.newlines(spans[n][0]), *spans[n], found[n]) for n in sorted(found))
+    return Searched(_readings(chunk, place, known), calls)
 
 
-def _ends(lines: list[Line], size: tuple[int, int]) -> list[Line]:
-    first, last = size
-    return lines if len(lines) <= first + last else [*lines[:first], *lines[-last:]]
+def _lines_in(data: bytes, matcher: Matcher) -> Runs | None:
+    """The lines of a text where they are best looked up; those that are cut cannot be."""
+    if not data or b"\r" in data:
+        return None
+    if matcher.shapes.searched < SEARCHES_PAY:
+        matcher.shapes.searched += data.count(b"\n") + 1
+    rows = runs(data) if matcher.shapes.searched >= SEARCHES_PAY else None
+    return rows if rows and max(map(len, rows.kinds)) <= TEXT_LIMIT else None
 
 
-def _chunks(
-    source: Source, found: Gathered, spans: Sequence[tuple[int, int]]
-) -> Iterator[tuple[int, Chunk]]:
-    """The chunks that hold these parts of a source, with their places, each once."""
-    chunks = source.chunks
-    if found.small or not isinstance(chunks, TextChunks) or not chunks.seekable():
-        yield from ((chunk.offset, chunk) for chunk in found.small or found.ends)
-        return
-    starts = [offset for offset, _ in found.starts]
-    done = 0
-    for low, high in spans:
-        begin = max(done, bisect_right(starts, low) - 1)
-        done = max(begin, bisect_left(starts, high))
-        if begin < done:
-            end = starts[done] if done < len(starts) else None
-            start, line = found.starts[begin]
-            yield from ((chunk.offset, chunk) for chunk in chunks.part(start, end, line))
+def _found(
+    data: bytes, rows: Runs, kinds: Iterable[bytes], matcher: Matcher
+) -> tuple[dict[int, Form], dict[bytes, Ends] | None]:
+    """What is in lines, by their numbers, but for per-step patterns that all of a shape have.
+
+    Those are by shape, in the order of `kinds`, which are the shapes that there are; None where not
+    all of them are known.
+    """
+    entries = matcher.shapes.entries
+    alike: dict[bytes, Form] = {}
+    steps: dict[bytes, Ends] = {}
+    apart: set[bytes] = set()  # shapes whose lines are not alike, or not known to be
+    for same in kinds:
+        entry = entries.get(same)
+        form = None if entry is None else entry.alike
+        if form is None or form.found is None:
+            apart.add(same)
+        elif form.found != _NOTHING:
+            alike[same] = form
+        elif form.steps:
+            steps[same] = form.steps
+    found: dict[int, Form] = {}
+    for same, numbers, _ in rows.lines_of(alike):
+        found |= dict.fromkeys(numbers, alike[same])
+    unknown: dict[int, bytes] = {}
+    for same, numbers, starts in rows.lines_of(apart):
+        entry = entries.get(same)
+        for number, start in zip(numbers, starts, strict=True):
+            line = data[start : start + len(same)]
+            form = None if entry is None else entry.form(line)
+            if form is None or form.found is None:
+                unknown[number] = line
+            elif form.steps or form.found != _NOTHING:
+                found[number] = form
+    few = len(unknown) <= _FEW * len(rows)
+    if unknown:
+        found |= _learned(unknown, rows, matcher, few=few)
+    return found, steps if few else None
 
 
-def around(
-    places: Sequence[int],
-    spans: Sequence[tuple[int, int]],
-    chunks: Iterable[tuple[int, Chunk]],
-    matcher: Matcher,
-) -> list[Raw]:
-    """The lines to keep around these anchors, which lie in these spans."""
-    known = [*chunks]
-    hits: list[_Hit] = []
-    for number, (place, chunk) in enumerate(known):
-        for low, high in spans:
-            if low < place + len(chunk.data) and high > place:
-                hits += _hits(number, place, chunk, (low, high), matcher)
-    chosen: set[_Hit] = set()
-    starts = [hit.place for hit in hits]
-    for place in places:
-        middle = bisect_right(starts, place)
-        first = bisect_right(starts, place - BEFORE - 1)
-        last = bisect_right(starts, place + AFTER)
-        chosen.update(_quota(reversed(hits[first:middle]), _BEFORE, _BEFORE_UNTAGGED))
-        chosen.update(_quota(hits[middle:last], _AFTER, _AFTER_UNTAGGED))
-    found: list[Raw] = []
-    for number, (place, chunk) in enumerate(known):
-        own = sorted((hit.pattern, hit.to) for hit in chosen if hit.chunk == number)
-        found += segments(chunk, sorted(own, key=itemgetter(1)), place)
+def _learned(
+    lines: Mapping[int, bytes], rows: Runs, matcher: Matcher, *, few: bool
+) -> dict[int, Form]:
+    """What is in these lines, which is remembered; per-step patterns where they are `few`."""
+    held = _scanned(lines, matcher)
+    found: dict[int, Form] = {}
+    for number, line in lines.items():
+        own = held.get(number, _NOTHING)
+        known = matcher.shapes.learned(rows.kind(number), line, Asked.SEARCH)
+        form = Form() if known is None else known
+        form.found = own
+        if form.steps is None and (few or known is not None):
+            form.steps = steps_in(line, matcher)
+        if form.steps or own != _NOTHING:
+            found[number] = form
     return found
 
 
-def _spans(places: Sequence[int]) -> list[tuple[int, int]]:
-    """What is looked at for these anchors, without overlaps."""
-    spans: list[tuple[int, int]] = []
-    for place in places:
-        low, high = max(0, place - BEFORE), place + AFTER
-        if spans and low <= spans[-1][1]:
-            low = spans.pop()[0]
-        spans.append((low, high))
-    return spans
+def _scanned(
+    lines: Mapping[int, bytes], matcher: Matcher
+) -> dict[int, tuple[tuple[int, ...], tuple[int, ...]]]:
+    """The same but for per-step patterns, by the automata."""
+    chunk = Chunk(b"\n".join(lines.values()), 0, 0, list(lines))
+    scanned = matcher.scan(chunk.data)
+    patterns, words = (
+        {line.line: line.patterns for line in segments(chunk, hits, 0)}
+        for hits in (scanned.patterns, scanned.words)
+    )
+    return {
+        number: (patterns.get(number, ()), words.get(number, ())) for number in (*patterns, *words)
+    }
 
 
-def _hits(
-    number: int, place: int, chunk: Chunk, span: tuple[int, int], matcher: Matcher
-) -> Iterator[_Hit]:
-    """What is in the segments of a chunk that begin inside of a span, one hit of a pattern each."""
-    data = chunk.data
-    low, high = max(span[0] - place, 0), min(span[1] - place, len(data))
-    begin = end = -1
-    author, seen = b"", set[int]()
-    for pattern, to in sorted(matcher.scan_steps(data[low:high], every=True), key=itemgetter(1)):
-        if low + to > end:
-            line = data.rfind(b"\n", 0, low + to) + 1
-            begin = max(line, data.rfind(b"\r", line, low + to) + 1)
-            segment = _SEGMENT.match(data, begin)
-            end = segment.end() if segment else begin
-            author, seen = author_of(data, line), set()
-        if begin < low or pattern in seen:
-            continue
-        seen.add(pattern)
-        yield _Hit(place + begin, author, pattern, number, low + to)
+def _readings(
+    chunk: Chunk, place: int, lines: Iterable[tuple[int, int, int, Form]]
+) -> Iterator[Reading]:
+    """The segments of the lines in which there is more than per-step patterns.
+
+    Of each line its number in the chunk, its start and end, and what is in it.
+    """
+    for number, at, end, form in lines:
+        if form.found and form.found != _NOTHING:
+            line, offset = _where(chunk, number, at)
+            for patterns in filter(None, form.found):
+                yield Reading(place + at, line, offset, chunk.data[at:end], patterns)
 
 
-def _quota(hits: Iterable[_Hit], tagged: int, untagged: int) -> Iterator[_Hit]:
-    """The first few of each author and pattern."""
-    kept: Counter[tuple[bytes, int]] = Counter()
-    for hit in hits:
-        key = hit.author, hit.pattern
-        kept[key] += 1
-        if kept[key] <= (tagged if hit.author else untagged):
-            yield hit
+def _where(chunk: Chunk, number: int, at: int) -> tuple[int, int]:
+    """Number and offset in its source of a line of a chunk."""
+    line, offset = chunk.first_line + number, chunk.offset + at
+    if chunk.lines is not None:
+        line = chunk.lines[min(number, len(chunk.lines) - 1)]
+    if chunk.raw_offsets is not None:
+        offset = chunk.raw_offsets[min(number, len(chunk.raw_offsets) - 1)]
+    return line, offset

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import count, islice
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING
 
 from diagnose.catalog.entries import Meant
 from diagnose.formats import table
 from diagnose.ingest.source import Chunk
 from diagnose.lazy import expression
 from diagnose.parse.prefix import Prefix, peel
+
+if TYPE_CHECKING:
+    from diagnose.match.shapes import ShapeMeaning
 
 # How far a line's start and end are looked for around a match, and how much of it is kept.
 LINE_WINDOW = 8192
@@ -37,51 +39,34 @@ _EDGE_LINES = 4
 VISIBLE = expression(rb"\S")
 
 
-class Alike(Protocol):
-    """What lines that differ in numbers only have in common."""
-
-    @property
-    def kept(self) -> list[Any]:
-        """What was worked out for all of them, once."""
-
-    def same(self, match: int) -> bool:
-        """Whether in all of them a match, by its index in `matches`, captures the same."""
+_UNREAD = Prefix("")
 
 
 @dataclass(slots=True)
-class Line:
-    """One line that matched: its place, its clean text, its prefixes and what matched.
+class Reading:
+    """One line, or a segment of one: where it is, what was found in it, and then what it says.
 
-    `matches` holds (signature number, captures), `word` what a vocabulary knows of a line that
-    no signature knows better. `place` orders it in its source, where parts of what was one line
-    share number and offset. `text` is bounded by TEXT_LIMIT. Lines with the same `alike` differ in
-    numbers only; they share prefixes, which leave out the message.
-    """
-
-    line: int
-    offset: int
-    text: str
-    prefix: Prefix
-    matches: list[tuple[int, dict[str, str]]] = field(default_factory=list)
-    word: Meant | None = None
-    alike: Alike | None = field(default=None, repr=False, compare=False)
-    place: int = field(default=0, repr=False, compare=False)
-
-
-class Raw(NamedTuple):
-    """A matched segment before anything was decoded; `place` orders it in its source.
-
-    A tuple: thousands of them go from one process to another.
+    `place` orders it in its source, where parts of what was one line share number and offset.
+    `patterns` are those that may be in `data`; negative ones are words. What they say follows where
+    it pays: the clean `text`, bounded by TEXT_LIMIT, which takes the place of the data, its
+    `prefix`, `matches` as (signature number, captures), and the `word` that a vocabulary knows of a
+    line that no signature knows better. Those with the same `alike` differ in numbers only; they
+    share prefixes, which leave out the message.
     """
 
     place: int
     line: int
     offset: int
     data: bytes
-    patterns: tuple[int, ...]
+    patterns: tuple[int, ...] = field(default=(), compare=False)
+    text: str = ""
+    prefix: Prefix = field(default_factory=lambda: _UNREAD)
+    matches: Sequence[tuple[int, dict[str, str]]] = ()
+    word: Meant | None = None
+    alike: ShapeMeaning | None = field(default=None, repr=False, compare=False)
 
 
-def segments(chunk: Chunk, hits: Iterable[tuple[int, int]], place: int) -> Iterator[Raw]:
+def segments(chunk: Chunk, hits: Iterable[tuple[int, int]], place: int) -> Iterator[Reading]:
     """The segments (lines, cut at carriage returns too) around the hits, in order.
 
     `place` is that of the chunk's start.
@@ -117,7 +102,7 @@ def _bounds(chunk: Chunk, to: int) -> tuple[int, int, int]:
 
 def _made(
     chunk: Chunk, newlines: int, start: int, end: int, patterns: list[int], to: int, place: int
-) -> Raw:
+) -> Reading:
     """A segment, cut to its start and the surroundings of its first match if it is long."""
     if chunk.lines is not None:
         line = chunk.lines[min(newlines, len(chunk.lines) - 1)]
@@ -135,7 +120,7 @@ def _made(
         low, high = _whole_words(chunk.data, low, high, to)
         _, head = _whole_words(chunk.data, start, start + _HEAD, start)
         data = chunk.data[start:head] + b" ... " + chunk.data[low:high]
-    return Raw(place + start, line, offset, data, tuple(patterns))
+    return Reading(place + start, line, offset, data, tuple(patterns))
 
 
 def _whole_words(data: bytes, start: int, end: int, to: int) -> tuple[int, int]:
@@ -159,7 +144,7 @@ def text_of(data: bytes) -> str:
     return data[: TEXT_LIMIT + 8].decode(errors="replace")
 
 
-def first_lines(chunk: Chunk) -> list[Raw]:
+def first_lines(chunk: Chunk) -> list[Reading]:
     """The first few non-empty lines of a chunk that has some."""
     data = chunk.data
     visible = VISIBLE.search(data)
@@ -171,7 +156,7 @@ def first_lines(chunk: Chunk) -> list[Raw]:
     return list(islice(filled_lines(chunk, rows_at), _EDGE_LINES))
 
 
-def last_lines(chunk: Chunk) -> list[Raw]:
+def last_lines(chunk: Chunk) -> list[Reading]:
     """The last few non-empty lines of a chunk that has some; of a long one its start and end."""
     data = chunk.data.rstrip()
     start = data.rfind(b"\n") + 1
@@ -193,7 +178,7 @@ def _ends(row: bytes) -> bytes:
     return row[:_HEAD] + b" ... " + row[_HEAD - TEXT_LIMIT :]
 
 
-def filled_lines(chunk: Chunk, rows: Iterable[tuple[int, bytes]]) -> Iterator[Raw]:
+def filled_lines(chunk: Chunk, rows: Iterable[tuple[int, bytes]]) -> Iterator[Reading]:
     """The lines that are not empty, by their 0-based number in the chunk."""
     for number, row in rows:
         if not row.strip():
@@ -202,16 +187,18 @@ def filled_lines(chunk: Chunk, rows: Iterable[tuple[int, bytes]]) -> Iterator[Ra
             line = chunk.lines[min(number, len(chunk.lines) - 1)]
         else:
             line = chunk.first_line + number
-        yield Raw(chunk.offset, line, chunk.offset, row, ())
+        yield Reading(chunk.offset, line, chunk.offset, row)
 
 
-def plain_lines(raws: Iterable[Raw], matched: Iterable[Line] = ()) -> Iterator[Line]:
+def peeled(lines: Iterable[Reading], matched: Iterable[Reading] = ()) -> Iterator[Reading]:
     """Lines with what their prefixes say, and without matches, though they may be `matched`."""
-    peeled = {line.line: line for line in matched}
-    for raw in raws:
-        text, same = text_of(raw.data), peeled.get(raw.line)
-        prefix = same.prefix if same is not None and same.text == text else peel(text)
-        yield Line(raw.line, raw.offset, text, prefix, place=raw.place)
+    known = {line.line: line for line in matched}
+    for line in lines:
+        line.text, same = text_of(line.data), known.get(line.line)
+        line.prefix = (
+            same.prefix if same is not None and same.text == line.text else peel(line.text)
+        )
+        yield line
 
 
 _REACH = 600  # bytes of a line that are looked at
@@ -228,21 +215,16 @@ _GLOG = expression(rb"[IWEF]\d{4} [\d:.]{8,15}+ ++(\d++) (?=[^ \]:]++:\d++\])")
 
 def author_of(line: bytes, begin: int = 0) -> bytes:
     """The name of the author of a line that begins there; empty where the line says none."""
-    return _joined(line, begin, _places(line, begin))
+    return author_at(line, begin, author_places(line, begin))
 
 
-def author_in(line: bytes, begin: int, same: bytes) -> bytes:
-    """The same of a line of this shape."""
-    return _joined(line, begin, places_in(same))
+def authors_of(lines: Iterable[bytes]) -> set[bytes]:
+    """The authors of lines."""
+    return {*map(author_of, lines)}
 
 
-@lru_cache(maxsize=1024)
-def places_in(same: bytes) -> Sequence[tuple[int, int]]:
-    """Where lines of a shape name their author: one digit is as good as another there."""
-    return _places(same, 0)
-
-
-def _places(line: bytes, begin: int) -> Sequence[tuple[int, int]]:
+def author_places(line: bytes, begin: int) -> Sequence[tuple[int, int]]:
+    """Where a line that begins there names its author, from its beginning on."""
     tags = _TAGS.match(line, begin)
     start = tags.end() if tags else begin
     end = begin + len(line[begin:start].rstrip(b" "))
@@ -258,7 +240,8 @@ def _places(line: bytes, begin: int) -> Sequence[tuple[int, int]]:
     return (*found, (rank.start() - begin, rank.end() - begin)) if rank else found
 
 
-def _joined(line: bytes, begin: int, places: Sequence[tuple[int, int]]) -> bytes:
+def author_at(line: bytes, begin: int, places: Sequence[tuple[int, int]]) -> bytes:
+    """The name of an author that is in these `author_places`."""
     if len(places) == 1:
         ((start, end),) = places
         return line[begin + start : begin + end]

@@ -7,13 +7,22 @@ have none of the literals, and only those that do are searched for the expressio
 out, from every place that each match passes, the texts that may follow there: classes of few
 characters, alternatives and repeats included. `(?:skip|skips) [ab]` has `skip a`, `skips b` and so
 on. The set that says most is taken.
+
+A mark is a few characters of a text that announces something. Hyperscan looks at eight characters
+at most, and has eight groups for its literals: each length takes one, the others are left to the
+longest ones, by their last character. What may be any of a group is looked at twice, and that takes
+longer than all the rest. So few lengths are used, and of a text the characters that most other
+texts have: half as many literals find hardly more lines. (It looks at each byte where a literal has
+two characters, as one has, or where there are 5,000. Else it looks at every second byte, and finds
+so much that it is slower.)
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cache, lru_cache
 from re import _constants as code  # type: ignore[attr-defined]  # no other parser of these is public
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
@@ -327,3 +336,188 @@ def _characters(operation: Any, argument: Any, *, cased: bool) -> str:
     if not cased:
         found |= {char.swapcase() for char in found}
     return "".join(found) if len(found) <= _WIDE else ""
+
+
+_LONGEST_MARK = 8
+_SIZES = {7: 6}  # characters that are searched of texts not as long as that, but for all of them
+# What a job may log at each step: of a text another part is better.
+_PROGRESS = """
+2025-01-01 00:00:00,000 INFO trainer: train_loss validation accuracy perplexity eval step epoch
+[INFO] [logging.py:96:log_dist] [Rank 0] deepspeed step=10, skipped=0, lr=[1e-05], mom=[(0.9, 0.9)]
+ iteration 100/ 5000 | consumed samples: 1024 | elapsed time per iteration (ms): 100.0 | throughput
+ per gpu (tflop/s/gpu): 100.0 | learning rate: 1.0e-04 | global batch size: 1024 | lm loss: 1.0e+00
+ | loss scale: 1.0 | grad norm: 1.0 | number of skipped iterations: 0 | number of nan iterations: 0
+{'loss': 1.0, 'grad_norm': 1.0, 'learning_rate': 1e-05, 'epoch': 0.1} global_step micro_batch tokens
+memory allocated reserved max_memory samples/sec tokens per second checkpoint dataset processed
+10%|# | 10/100 [00:10<00:10, 1.00it/s] accelerate transformers tensorflow generation evaluation
+"""
+
+Literal = tuple[str, bool]  # and whether its case is ignored
+
+
+def marks_of(texts: Collection[Literal]) -> set[Literal]:
+    """Literals one of which is in whatever holds one of these texts."""
+    holders = Counter(part for text, _ in texts for part in set(_parts(text)))
+
+    def mark(text: str) -> str:
+        parts = _uncommon(text)
+        most = max(map(holders.__getitem__, parts))
+        return max((part for part in parts if holders[part] == most), key=_rarity)
+
+    return fewest({(mark(text), ignored) for text, ignored in texts})
+
+
+def rarest(text: str) -> str:
+    """The part of a text that says most by itself."""
+    return max(_uncommon(text), key=_rarity)
+
+
+def fewest(literals: Collection[Literal]) -> set[Literal]:
+    """Those that hold no other one: it says enough."""
+    exact = {literal for literal, ignored in literals if not ignored}
+    caseless = {literal.lower() for literal, ignored in literals if ignored}
+    lengths = {len(literal) for literal in exact | caseless}
+
+    def holds_another(literal: str, ignored: bool) -> bool:
+        within = {
+            literal[at : at + size] for size in lengths for at in range(len(literal) - size + 1)
+        }
+        if not ignored and any(part in exact for part in within - {literal}):
+            return True
+        lower = {part.lower() for part in within if part.isascii()}
+        return bool(caseless & (lower - {literal.lower()} if ignored else lower))
+
+    return {
+        (literal, ignored) for literal, ignored in literals if not holds_another(literal, ignored)
+    }
+
+
+def _parts(text: str) -> list[str]:
+    """The parts of a text that may be searched for it."""
+    size = min(_SIZES.get(len(text), len(text)), _LONGEST_MARK)
+    return [text[at : at + size] for at in range(len(text) - size + 1)]
+
+
+@cache
+def _common() -> frozenset[str]:
+    """What may stand in lines of which a log holds millions."""
+    return frozenset(
+        lines[at : at + size]
+        for lines in (BULK, _PROGRESS.lower())
+        for size in range(2, _LONGEST_MARK + 1)
+        for at in range(len(lines) - size + 1)
+    )
+
+
+def _uncommon(text: str) -> list[str]:
+    """Its parts that are not common; all if there are none."""
+    parts, common = _parts(text), _common()
+    return [part for part in parts if part.lower() not in common] or parts
+
+
+def _rarity(part: str) -> tuple[int, int]:
+    """Small letters and blanks are in all lines."""
+    return sum(not (one.islower() or one == " ") for one in part), len(set(part))
+
+
+_SHORTEST_PHRASE = 12  # characters of words that hardly another message has
+_MOST_PHRASES = 64  # phrases of one expression
+_SPECIAL = expression(r"[^\w\s]")  # may mean something in an expression
+_BOUNDS = expression(r"(?<!\\)\{(?P<least>\d*),\d+\}")
+_CLASS = expression(r"\[\^?\]?(?:\\.|[^]\\])*\]")
+_QUANTIFIERS = "?*+{"
+
+
+def simpler(expression: str) -> list[str]:
+    """Expressions one of which matches wherever this one does; most of them are plain phrases.
+
+    Alternatives with a phrase of their own become that; bounds of repeats, which cost an automaton
+    a state for each count, are left out.
+    """
+    own = _phrases(expression)
+    words, left = (own, None) if own else _apart(expression)
+    found = [_SPECIAL.sub(r"\\\g<0>", phrase) for phrase in sorted(words)]
+    return [*found, unbounded(left)] if left is not None else found
+
+
+def unbounded(expression: str) -> str:
+    """The same with repeats of any length."""
+    return _BOUNDS.sub(lambda found: "*" if found["least"] in ("", "0") else "+", expression)
+
+
+def _phrases(expression: str) -> frozenset[str] | None:
+    """Phrases one of which every match contains; None without."""
+    if len(expression) < _SHORTEST_PHRASE or " " not in expression:
+        return None
+    good = [
+        part for part in parts(expression) if len(part) <= _MOST_PHRASES and all(map(_phrase, part))
+    ]
+    return max(good, key=lambda part: (min(map(len, part)), -len(part)), default=None)
+
+
+def _phrase(literal: str) -> bool:
+    """Whether this is words: a path or the name of a logger is in all that its program prints."""
+    return len(literal) >= _SHORTEST_PHRASE and " " in literal.strip()
+
+
+def _apart(expression: str) -> tuple[frozenset[str], str | None]:
+    """Phrases of alternatives, and an expression for the alternatives that have none."""
+    if "|" not in expression:
+        return frozenset(), expression
+    start, end, inner = 0, len(expression), expression
+    if len(_alternatives(expression)) == 1:
+        choices = (one for one in _groups(expression) if len(_alternatives(one[2])) > 1)
+        start, end, inner = max(choices, key=lambda one: len(one[2]), default=(0, 0, ""))
+    words: set[str] = set()
+    left: list[str] = []
+    for one in _alternatives(inner):
+        own = _phrases(one)
+        deeper, rest = (own, None) if own else _apart(one)
+        words |= deeper
+        left += [] if rest is None else [rest]
+    if not words:
+        return frozenset(), expression
+    if not left:
+        return frozenset(words), None
+    return frozenset(words), f"{expression[:start]}(?:{'|'.join(left)}){expression[end:]}"
+
+
+def _group_signs(expression: str) -> Iterator[tuple[int, str, int]]:
+    """Place, character and depth of what groups are made of."""
+    at = depth = 0
+    while at < len(expression):
+        char = expression[at]
+        if char == "\\":
+            at += 1
+        elif char == "[" and (found := _CLASS.match(expression, at)):
+            at = found.end() - 1
+        elif char == "(":
+            yield at, char, depth
+            depth += 1
+        elif char == ")":
+            depth -= 1
+            yield at, char, depth
+        elif char == "|":
+            yield at, char, depth
+        at += 1
+
+
+def _alternatives(expression: str) -> list[str]:
+    """The parts between the bars that are in no group."""
+    cuts = [at for at, char, depth in _group_signs(expression) if char == "|" and not depth]
+    starts, ends = [0, *(at + 1 for at in cuts)], [*cuts, len(expression)]
+    return [expression[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
+def _groups(expression: str) -> Iterator[tuple[int, int, str]]:
+    """Start, end and inside of the outermost groups that are there once in each match."""
+    start = 0
+    for at, char, depth in _group_signs(expression):
+        if depth or char == "|":
+            continue
+        if char == "(":
+            start = at
+        elif expression[at + 1 : at + 2] not in _QUANTIFIERS or at + 1 == len(expression):
+            inner = expression[start + 1 : at].removeprefix("?:")
+            if not inner.startswith("?"):
+                yield start, at + 1, inner

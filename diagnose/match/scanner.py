@@ -25,15 +25,19 @@ from diagnose.ingest.source import Chunk, Source
 from diagnose.match.cadence import OwnWay, beats, own_way
 from diagnose.match.calls import Forward, Noted, forward_calls, last_calls
 from diagnose.match.compile import MATCH_TIMEOUT_S, Found, Matcher, in_text
-from diagnose.match.gather import Gathered, gather, near_serious
-from diagnose.match.lines import Line, Raw, filled_lines, plain_lines, text_of
-from diagnose.match.memory import word_matters
+from diagnose.match.gather import Gathered, gather
+from diagnose.match.lines import Reading, filled_lines, peeled, text_of
+from diagnose.match.rows import shape
+from diagnose.match.shapes import Asked, ShapeMeaning, ShapeTable
+from diagnose.match.steps import near_serious
 from diagnose.parse.prefix import peel
+from diagnose.parse.repeated import tells_time, way_of
 from diagnose.search import HARMLESS
 
 if TYPE_CHECKING:
     from diagnose.catalog.schema import Signature
     from diagnose.parse.comm_rank import CommRank
+    from diagnose.timeline.event import Event
 
 # A line made to hurt may cost so much CPU time and one more search; then its other patterns are
 # skipped. (`regex` counts CPU time too, so a busy machine changes nothing.)
@@ -43,6 +47,9 @@ _BEFORE = ("init", "preprocessing", "model_load")
 # A line that takes so long is made to hurt: those that match take a tenth. After so many of them
 # in a source its other long lines get little time.
 HURT_S, HURTFUL_LINES, LITTLE_S = 0.005, 20, 0.001
+
+
+Author = tuple[int, str | None, int | None]  # rank, host and process
 
 
 @dataclass(slots=True)
@@ -55,22 +62,27 @@ class SourceScan:
     recur. `beats` are lines of progress that no signature knows, with their counters. `comm_ranks`
     is what NCCL's call lines tell of each rank in each communicator. `own_way` is the line by which
     one author alone left the way of all others at the end.
+
+    `events` stand for all of these lines where another process made them, `authors` then are the
+    ranks, hosts and processes that the lines name.
     """
 
     source: Source
-    lines: list[Line] = field(default_factory=list)
-    edges: list[Line] = field(default_factory=list)
-    beginnings: list[tuple[Line, Line]] = field(default_factory=list)
-    beats: list[tuple[Line, int]] = field(default_factory=list)
+    lines: list[Reading] = field(default_factory=list)
+    edges: list[Reading] = field(default_factory=list)
+    beginnings: list[tuple[Reading, Reading]] = field(default_factory=list)
+    beats: list[tuple[Reading, int]] = field(default_factory=list)
     counts: Counter[int] = field(default_factory=Counter)
     total_lines: int = 0
     problem: str = ""
     comm_ranks: list[CommRank] = field(default_factory=list)
-    own_way: tuple[Line, OwnWay] | None = None
+    own_way: tuple[Reading, OwnWay] | None = None
+    events: list[Event] | None = None
+    authors: list[Author] = field(default_factory=list)
 
     def holds_text(self) -> bool:
         """Whether the source holds anything but blanks."""
-        return bool(self.edges)
+        return bool(self.edges or self.events)
 
 
 def scan_source(source: Source, matcher: Matcher, *, every_step: bool = False) -> SourceScan:
@@ -110,27 +122,27 @@ def finish(source: Source, found: Gathered, matcher: Matcher) -> SourceScan:
     if near := near_serious(source, found, scan.lines, kept, matcher):
         scan.lines += _confirm(near, matcher, scan.counts)
         scan.lines.sort(key=attrgetter("place"))
-    scan.edges = list(plain_lines([*found.first, *found.last], scan.lines))
-    begun = plain_lines(chain.from_iterable(found.beginnings), scan.lines)
+    scan.edges = list(peeled([*found.first, *found.last], scan.lines))
+    begun = peeled(chain.from_iterable(found.beginnings), scan.lines)
     scan.beginnings = list(zip(begun, begun, strict=True))  # two of each
     tail = _Tail(found.ends)
     if not any(_shows_progress(line, matcher) for line in scan.lines):
         known = {line.line for line in scan.lines if _shows_no_work(line, matcher)}
-        scan.beats = [beat for beat in _beats(tail) if beat[0].line not in known]
-    scan.own_way = _own_way(tail)
+        scan.beats = [beat for beat in _beats(tail, matcher.shapes) if beat[0].line not in known]
+    scan.own_way = _own_way(tail, matcher.shapes)
     for number, extra in found.dropped().items():
         if number >= 0:
             scan.counts[matcher.patterns[number].signature] += extra
     return scan
 
 
-def _shows_progress(line: Line, matcher: Matcher) -> bool:
+def _shows_progress(line: Reading, matcher: Matcher) -> bool:
     """Whether a line is of progress, and not only of what is loaded or prepared before."""
     found = [matcher.signatures[number] for number, _ in line.matches]
     return not _prepares(found) and any(one.role == "progress" for one in found)
 
 
-def _shows_no_work(line: Line, matcher: Matcher) -> bool:
+def _shows_no_work(line: Reading, matcher: Matcher) -> bool:
     """Whether a line is known to be of what comes before the work, or of a watchdog."""
     found = [matcher.signatures[number] for number, _ in line.matches]
     return _prepares(found) or any(one.signal == "silent" for one in found)
@@ -140,18 +152,17 @@ def _prepares(found: Iterable[Signature]) -> bool:
     return any(one.role == "phase" and one.phase in _BEFORE for one in found)
 
 
-def _ordered(found: Gathered) -> list[Raw]:
+def _ordered(found: Gathered) -> list[Reading]:
     """All that was kept, in the order of the source; of one place words last, per-step behind them.
 
     Of per-step ones the catalog's first comes first, in whichever way they were found.
     """
     kept = [*found.kept, *(raw for queue in found.flood.values() for raw in queue)]
     kept.sort(key=lambda raw: raw.patterns[0] < 0)
-    samples = (
-        raw._replace(patterns=tuple(sorted(raw.patterns)))
-        for raw in (*found.samples, *found.last_words)
-    )
-    kept += sorted(samples, key=lambda raw: raw.patterns)
+    samples = [*found.samples, *found.last_words]
+    for line in samples:
+        line.patterns = tuple(sorted(line.patterns))
+    kept += sorted(samples, key=lambda line: line.patterns)
     kept.sort(key=lambda raw: raw.place)
     return kept
 
@@ -164,75 +175,73 @@ class _Tail:
         self._starts = [0, *accumulate(len(chunk.data) for chunk in chunks)]
         self.data = b"".join(chunk.data for chunk in chunks)
 
-    def line(self, start: int, end: int) -> Line:
+    def line(self, start: int, end: int) -> Reading:
         """The line between two places of the text."""
         index = bisect_right(self._starts, start) - 1
         number = self._chunks[index].newlines(start - self._starts[index])
         rows = [(number, self.data[start:end])]
-        return next(plain_lines(filled_lines(self._chunks[index], rows)))
+        return next(peeled(filled_lines(self._chunks[index], rows)))
 
 
-def _beats(tail: _Tail) -> Iterator[tuple[Line, int]]:
+def _beats(tail: _Tail, shapes: ShapeTable) -> Iterator[tuple[Reading, int]]:
     """The cadence of the end of a source."""
-    for beat in beats(tail.data):
+    for beat in beats(tail.data, shapes):
         yield tail.line(beat.start, beat.end), beat.counter
 
 
-def _own_way(tail: _Tail) -> tuple[Line, OwnWay] | None:
+def _own_way(tail: _Tail, shapes: ShapeTable) -> tuple[Reading, OwnWay] | None:
     """The line by which one author left the way of all others at the end of a source."""
-    found = own_way(tail.data)
+    found = own_way(tail.data, shapes)
     return (tail.line(found.start, found.end), found) if found else None
 
 
-def _confirm(kept: list[Raw], matcher: Matcher, counts: Counter[int]) -> Iterator[Line]:
+def _confirm(kept: list[Reading], matcher: Matcher, counts: Counter[int]) -> Iterator[Reading]:
     """Decode, peel and confirm the kept segments, which are in order, each place once."""
-    recall, hurtful = matcher.recall, 0
-    for raw in _merged(kept):
-        meaning = recall.meaning(raw)
+    shapes, hurtful = matcher.shapes, 0
+    for line in _merged(kept):
+        meaning = _meaning(line, shapes)
         if meaning is not None:
             if meaning.way is None:
                 continue
-            line = meaning.line(raw)
-            if line is not None:
+            if meaning.fill(line):
                 for signature, _ in line.matches:
                     counts[signature] += 1
                 if line.matches or line.word:
                     yield line
                 continue
-        text = text_of(raw.data)
+        text = text_of(line.data)
         # Most of what is kept is refused: the prefixes are looked at where they matter.
-        anchored = any(matcher.patterns[number].anchored for number in raw.patterns if number >= 0)
+        anchored = any(matcher.patterns[number].anchored for number in line.patterns if number >= 0)
         prefix = peel(text) if anchored else None
         patience = inf
         if len(text) > HARMLESS:
             patience = LITTLE_S if hurtful >= HURTFUL_LINES else LINE_BUDGET_S
-            matcher.prepare(number for number in raw.patterns if number >= 0)
+            matcher.prepare(number for number in line.patterns if number >= 0)
         begun = thread_time() if patience < inf else 0.0
         message = prefix.message if prefix else ""
-        found, sure = _search(text, message, raw.patterns, matcher, patience)
+        found, sure = _search(text, message, line.patterns, matcher, patience)
         hurtful += patience < inf and thread_time() - begun > HURT_S
-        word = _word(text, found, raw.patterns, matcher)
+        word = _word(text, found, line.patterns, matcher)
         if meaning is None and sure:
-            recall.learn(raw, text, message, found, word)
+            _learn(line, text, message, found, word, matcher)
         if found or word:
-            matches = [(signature, match.captures()) for signature, match in in_text(found)]
+            line.text, line.data, line.prefix = text, b"", prefix or peel(text)
+            line.matches = [(signature, match.captures()) for signature, match in in_text(found)]
+            line.word = word
             counts.update(found.keys())
-            line = Line(raw.line, raw.offset, text, prefix or peel(text), matches, word)
-            line.place = raw.place
             yield line
 
 
-def _merged(kept: Iterable[Raw]) -> Iterator[Raw]:
+def _merged(kept: Iterable[Reading]) -> Iterator[Reading]:
     """Segments that are in order, each place once with all of its patterns."""
-    last: Raw | None = None
-    for raw in kept:
-        if last is not None and last.place == raw.place:
-            both = tuple(dict.fromkeys(last.patterns + raw.patterns))
-            last = Raw(last.place, last.line, last.offset, last.data, both)
+    last: Reading | None = None
+    for line in kept:
+        if last is not None and last.place == line.place:
+            last.patterns = tuple(dict.fromkeys(last.patterns + line.patterns))
             continue
         if last is not None:
             yield last
-        last = raw
+        last = line
     if last is not None:
         yield last
 
@@ -269,3 +278,86 @@ def _word(
         return None
     raised = any(matcher.signatures[number].signal == "exception" for number in found)
     return matcher.words.find(text, raised=raised)
+
+
+READINGS_PAY = 200  # lines that were confirmed before: of a paste nothing is remembered
+_NOTHING_MEANT = ShapeMeaning()
+
+
+def _meaning(line: Reading, shapes: ShapeTable) -> ShapeMeaning | None:
+    """What a line says in which these patterns were found; None if that is not known."""
+    form = shapes.form(line.data)
+    return None if form is None else form.meanings.get(line.patterns)
+
+
+def _learn(
+    line: Reading,
+    text: str,
+    message: str,
+    found: Mapping[int, Found],
+    word: Meant | None,
+    matcher: Matcher,
+) -> None:
+    """Remember what a line says, for others of its form."""
+    matcher.shapes.confirmed += 1
+    if matcher.shapes.confirmed < READINGS_PAY or len(line.data) > HARMLESS:
+        return
+    form = matcher.shapes.learned(shape(line.data), line.data, Asked.MEANING)
+    if form is not None and line.patterns not in form.meanings:
+        form.meanings[line.patterns] = _common(line, text, message, found, word, matcher)
+
+
+def _common(
+    line: Reading,
+    text: str,
+    message: str,
+    found: Mapping[int, Found],
+    word: Meant | None,
+    matcher: Matcher,
+) -> ShapeMeaning | None:
+    """What all lines of a form say; None if each is to be looked at."""
+    if word_matters(found, line.patterns, matcher) and not matcher.words.blind(text):
+        return None
+    if not found and word is None and not message:
+        return _NOTHING_MEANT
+    entry = matcher.shapes.entry(shape(line.data))
+    way = entry.way = entry.way or way_of(text)
+    if way is None or (message and not _in_place(text, message, way.message)):
+        return None
+    if not found and word is None:
+        # Where the numbers are no time, the expressions look at more than the message.
+        return ShapeMeaning(way) if tells_time(way) else _NOTHING_MEANT
+    ordered = in_text(found)
+    matches = [(number, match.captures()) for number, match in ordered]
+    places = tuple(
+        (index, tuple(_captured(match)))
+        for index, (_, match) in enumerate(ordered)
+        if any(map(_has_digits, matches[index][1].values()))
+    )
+    return ShapeMeaning(way, matches, places, word)
+
+
+def word_matters(found: Iterable[int], patterns: Iterable[int], matcher: Matcher) -> bool:
+    """Whether a word may say more of a line than the signatures that were found."""
+    known = [matcher.signatures[number] for number in found]
+    return all(signature.generic for signature in known) and bool(known or min(patterns) < 0)
+
+
+def _has_digits(text: str) -> bool:
+    return any(map(str.isdigit, text))
+
+
+def _in_place(text: str, message: str, begin: int) -> bool:
+    """Whether the message stands nowhere else in the line before its place, whatever its digits."""
+    bare = message.strip()
+    at = begin + len(message) - len(message.lstrip())
+    same = shape(text.encode()), shape(bare.encode())
+    return text.find(bare) == at and same[0].find(same[1]) == at
+
+
+def _captured(found: Found) -> Iterable[tuple[str, int, int]]:
+    """The captures of a match, by their places in the line."""
+    for name in found.match.re.groupindex:
+        start, end = found.match.span(name)
+        if start >= 0:
+            yield name, found.at + start, found.at + end

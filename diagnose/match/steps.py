@@ -1,25 +1,36 @@
-"""Lines of per-step signatures: samples of a source, and the last words of its authors.
+"""Lines of per-step signatures: samples of a source, the last words of its authors, and more.
 
 What is looked at is told by places in the source and not by chunks, so that the cuts between chunks
 change nothing: of every block the first match of each pattern in its searched parts; of the end of
-the source, or of the part where such lines end, the last line of each author. Few lines of a log
-are of a new shape: of the others it is known which patterns they hold.
+the source, or of the part where such lines end, the last line of each author.
+
+Whether somebody worked on after an error is seen by what he had done before it, so lines of steps
+around serious ones are kept whatever else is left out: of each author the last before, the first
+after. The serious lines are known when a source was read to its end; what stands around them is
+read again, if the source is small or can be read anywhere.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Collection, Iterator, Mapping
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, NamedTuple
 
-from diagnose.ingest.source import Chunk
+from diagnose.catalog.schema import Signature
+from diagnose.ingest.read import TextChunks
+from diagnose.ingest.source import Chunk, Source
+from diagnose.lazy import expression
 from diagnose.match.compile import Matcher
-from diagnose.match.lines import author_in, author_of
-from diagnose.match.shapes import Runs, Shapes, shape
+from diagnose.match.lines import Reading, author_of, segments
+from diagnose.match.shapes import Ends, Runs
+
+if TYPE_CHECKING:
+    from diagnose.match.gather import Gathered
 
 Hits = list[tuple[int, int]]  # (pattern number, end in the data of the chunk)
-Ends = tuple[tuple[int, int, int], ...]  # pattern number, its first and last end in a line
 
 
 @dataclass(slots=True)
@@ -56,37 +67,12 @@ class StepLines:
         return sorted(found.items(), key=itemgetter(1))
 
 
-_MOST_AT_ONCE = (
-    64 << 10
-)  # bytes of lines that are looked up at once: one line may be as long as a log
-
-
-class StepShapes:
-    """The memory of a matcher. Threads may share it."""
-
-    def __init__(self, matcher: Matcher) -> None:
-        self._matcher = matcher
-        self._shapes: Shapes[bytes, frozenset[int]] = Shapes()
-
-    def present(self, data: bytes) -> frozenset[int] | None:
-        """The per-step patterns in whole lines; None where some are of a shape not known yet."""
-        if len(data) > _MOST_AT_ONCE:
-            return None
-        shapes = shape(data).split(b"\n")
-        known = self._shapes.known
-        try:
-            return frozenset().union(*[known[same].values[None] for same in set(shapes)])
-        except KeyError:
-            self._learn(dict(zip(shapes, data.split(b"\n"), strict=True)))
-            return None
-
-    def _learn(self, lines: dict[bytes, bytes]) -> None:
-        """Remember what is in these lines, by their shapes."""
-        for same, line in lines.items():
-            spot = self._shapes.place(same, line, self._matcher.doubts.fixed)
-            if spot is not None and not spot.fixed and not spot.values:
-                present = frozenset(number for number, _ in self._matcher.scan_steps(line))
-                self._shapes.put(spot, line, present)
+def steps_in(line: bytes, matcher: Matcher) -> Ends:
+    """The per-step patterns in a line. By itself: beside others it would depend on these."""
+    ends: dict[int, tuple[int, int]] = {}
+    for number, to in matcher.scan_steps(line, every=True):
+        ends[number] = ends.get(number, (to, to))[0], to
+    return tuple((number, first, last) for number, (first, last) in ends.items())
 
 
 # The start of a source is searched in full, then one window per stride.
@@ -99,14 +85,10 @@ BLOCK = 4 << 20
 GLANCE = 1 << 10
 # How far from the end the last line of each author is looked for: a share of the source.
 TAIL_MIN, TAIL_MAX, TAIL_SHARE = 256 << 10, 4 << 20, 256
-_NEWLINE = 10
 # Last words of an author, which show how regularly it spoke; of many authors only the last one.
 LAST_WORDS, FEW_AUTHORS = 4, 64
-# What is searched in full is searched in pieces, of which is kept what they hold. The end is then
-# looked at backwards in such pieces, and only those closely that may hold a last word.
+# The end is looked at backwards in such pieces, and only those closely that may hold a last word.
 _PIECE = 16 << 10
-# After so many more pieces with new shapes than without, those of a source are no longer looked up.
-_NEW_SHAPES = 16
 
 
 def every_match(matcher: Matcher, chunk: Chunk) -> Hits:
@@ -120,18 +102,15 @@ def every_match(matcher: Matcher, chunk: Chunk) -> Hits:
     return hits
 
 
-@dataclass(slots=True)
-class TailChunk:
+class TailChunk(NamedTuple):
     """A chunk that may hold last words; `place` is that of its start.
 
-    `lines`: what is known of its lines. `seen`: of pieces of whole lines that were searched, by
-    their ends in the data, where they begin and which patterns are in them.
+    `lines`: what is known of its lines.
     """
 
     place: int
     chunk: Chunk
     lines: StepLines | None = None
-    seen: dict[int, tuple[int, frozenset[int]]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -143,7 +122,6 @@ class StepSearch:
     found: set[int] = field(default_factory=set)  # patterns found in this block
     last_stride: int = -1  # in which a sample matched
     last_glance: int = -1  # where in it the bytes begin that were searched at once
-    new_shapes: int = 0  # pieces with lines of a shape not known, less those without
     recent: deque[TailChunk] = field(default_factory=deque)
     tail: list[TailChunk] = field(default_factory=list)
 
@@ -176,34 +154,13 @@ class StepSearch:
         return hits
 
     def _searched(self, kept: TailChunk, low: int, high: int) -> Iterator[tuple[int, int]]:
-        """What is in the data from `low` to `high`, of each piece the first match of a pattern."""
+        """The first match of each pattern in the data from `low` to `high`."""
         data = kept.chunk.data
         if kept.lines is not None and low == 0 and high == len(data):
             yield from kept.lines.first()
-            return
-        while low < high:
-            cut = high if high - low <= _PIECE else data.rfind(b"\n", low, low + _PIECE) + 1 or high
-            piece = data[low:cut]
-            whole = _at_line(data, low) and _at_line(data, cut)
-            present = self._known(piece)
-            if present is not None and present <= self.found:
-                found = [(number, 0) for number in present]  # no first ones, wherever they are
-            else:
-                found = self.matcher.scan_steps(piece)
-                present = frozenset(number for number, _ in found)
-            if whole:
-                kept.seen[cut] = low, present
-            for number, to in found:
+        elif low < high:
+            for number, to in self.matcher.scan_steps(data[low:high]):
                 yield number, low + to
-            low = cut
-
-    def _known(self, piece: bytes) -> frozenset[int] | None:
-        """The patterns in a piece if its lines are of known shapes, as they are in most sources."""
-        if self.new_shapes >= _NEW_SHAPES:
-            return None
-        present = self.matcher.step_shapes.present(piece)
-        self.new_shapes += 1 if present is None else -1
-        return present
 
     def _remember(self, kept: TailChunk, *, matched: bool) -> None:
         """Keep what may hold the last words: from before the last match to a stride behind it."""
@@ -238,25 +195,12 @@ class StepSearch:
             if kept.lines is not None:
                 hits, high = words.known(kept.lines, data, low, high), low
             while low < high:
-                begin, present = kept.seen.get(high) or self._looked(data, low, high)
-                begin = max(begin, low)
+                begin = data.rfind(b"\n", low, max(low, high - _PIECE)) + 1 or low
+                present = {number for number, _ in self.matcher.scan_steps(data[begin:high])}
                 hits += words.of(data, begin, high, present)
                 high = begin
             if hits:
                 yield place, kept.chunk, sorted(hits, key=lambda hit: hit[1])
-
-    def _looked(self, data: bytes, low: int, high: int) -> tuple[int, frozenset[int]]:
-        """Where the last piece of whole lines before `high` begins, and which patterns it holds."""
-        cut = data.rfind(b"\n", low, max(low, high - _PIECE)) + 1 or low
-        present = self._known(data[cut:high])
-        if present is None:
-            present = frozenset(number for number, _ in self.matcher.scan_steps(data[cut:high]))
-        return cut, present
-
-
-def _at_line(data: bytes, at: int) -> bool:
-    """Whether no line is cut at a place in the data."""
-    return at in (0, len(data)) or data[at - 1] == _NEWLINE
 
 
 def tail_end(last_stride: int) -> int:
@@ -325,7 +269,7 @@ class _LastWords:
         for number, start, same in lines.runs.backwards(left, high):
             if start < low:
                 break
-            author, words = author_in(data, start, same), lines.of(number, same)
+            author, words = self.matcher.shapes.author(data, start, same), lines.of(number, same)
             if (author, id(words)) not in done:
                 for pattern, _, to in words:
                     if not self._known(author, pattern):
@@ -345,3 +289,157 @@ class _LastWords:
 
     def _known(self, author: bytes, number: int) -> bool:
         return self.kept[author, number] >= (LAST_WORDS if author in self.few else 1)
+
+
+# How far from an anchor lines are looked for.
+BEFORE, AFTER = 32 << 10, 64 << 10
+# Anchors of one entry of the catalog, and of a source: so many from the start and from the end.
+_OF_ENTRY, _OF_SOURCE = (1, 2), (4, 12)
+# Lines kept of each pattern before and after an anchor, of an author and of those without a tag.
+_BEFORE, _BEFORE_UNTAGGED, _AFTER, _AFTER_UNTAGGED = 1, 24, 4, 48
+_SERIOUS = ("cause", "effect")
+_SEGMENT = expression(rb"[^\r\n]++")
+
+
+class _Hit(NamedTuple):
+    """A match: the place of its segment, who wrote that, the pattern, the chunk, its end there."""
+
+    place: int
+    author: bytes
+    pattern: int
+    chunk: int
+    to: int
+
+
+def near_serious(
+    source: Source,
+    found: Gathered,
+    lines: Sequence[Reading],
+    kept: Sequence[Reading],
+    matcher: Matcher,
+) -> list[Reading]:
+    """The lines to keep around the serious ones of `lines`, but for those that are kept already."""
+    serious = _serious(lines, matcher.signatures)
+    if not serious:
+        return []
+    work = max((line.line for line in lines if _is_work(line, matcher.signatures)), default=-1)
+    # Below the last step of all the last words of each author say how far it got.
+    serious = [line for line in serious if line.line <= work]
+    anchors = sorted(line.place for line in serious)
+    known = {raw.place for raw in kept}
+    spans = _spans(anchors)
+    chunks = _chunks(source, found, spans)
+    return [raw for raw in around(anchors, spans, chunks, matcher) if raw.place not in known]
+
+
+def _serious(lines: Iterable[Reading], signatures: Sequence[Signature]) -> list[Reading]:
+    """The first and the last lines of each kind that may tell of an error."""
+    kinds: dict[object, list[Reading]] = defaultdict(list)
+    for line in lines:
+        for number, _ in line.matches:
+            if signatures[number].role in _SERIOUS or signatures[number].signal == "trouble":
+                kinds[number].append(line)
+                break
+        else:
+            if line.word is not None:
+                kinds[line.word.id].append(line)
+    chosen = {id(line): line for own in kinds.values() for line in _ends(own, _OF_ENTRY)}
+    return _ends(sorted(chosen.values(), key=attrgetter("place")), _OF_SOURCE)
+
+
+def _is_work(line: Reading, signatures: Sequence[Signature]) -> bool:
+    return any(signatures[number].role == "progress" for number, _ in line.matches)
+
+
+def _ends(lines: list[Reading], size: tuple[int, int]) -> list[Reading]:
+    first, last = size
+    return lines if len(lines) <= first + last else [*lines[:first], *lines[-last:]]
+
+
+def _chunks(
+    source: Source, found: Gathered, spans: Sequence[tuple[int, int]]
+) -> Iterator[tuple[int, Chunk]]:
+    """The chunks that hold these parts of a source, with their places, each once."""
+    chunks = source.chunks
+    if found.small or not isinstance(chunks, TextChunks) or not chunks.seekable():
+        yield from ((chunk.offset, chunk) for chunk in found.small or found.ends)
+        return
+    starts = [offset for offset, _ in found.starts]
+    done = 0
+    for low, high in spans:
+        begin = max(done, bisect_right(starts, low) - 1)
+        done = max(begin, bisect_left(starts, high))
+        if begin < done:
+            end = starts[done] if done < len(starts) else None
+            start, line = found.starts[begin]
+            yield from ((chunk.offset, chunk) for chunk in chunks.part(start, end, line))
+
+
+def around(
+    places: Sequence[int],
+    spans: Sequence[tuple[int, int]],
+    chunks: Iterable[tuple[int, Chunk]],
+    matcher: Matcher,
+) -> list[Reading]:
+    """The lines to keep around these anchors, which lie in these spans."""
+    known = [*chunks]
+    hits: list[_Hit] = []
+    for number, (place, chunk) in enumerate(known):
+        for low, high in spans:
+            if low < place + len(chunk.data) and high > place:
+                hits += _hits(number, place, chunk, (low, high), matcher)
+    chosen: set[_Hit] = set()
+    starts = [hit.place for hit in hits]
+    for place in places:
+        middle = bisect_right(starts, place)
+        first = bisect_right(starts, place - BEFORE - 1)
+        last = bisect_right(starts, place + AFTER)
+        chosen.update(_quota(reversed(hits[first:middle]), _BEFORE, _BEFORE_UNTAGGED))
+        chosen.update(_quota(hits[middle:last], _AFTER, _AFTER_UNTAGGED))
+    found: list[Reading] = []
+    for number, (place, chunk) in enumerate(known):
+        own = sorted((hit.pattern, hit.to) for hit in chosen if hit.chunk == number)
+        found += segments(chunk, sorted(own, key=itemgetter(1)), place)
+    return found
+
+
+def _spans(places: Sequence[int]) -> list[tuple[int, int]]:
+    """What is looked at for these anchors, without overlaps."""
+    spans: list[tuple[int, int]] = []
+    for place in places:
+        low, high = max(0, place - BEFORE), place + AFTER
+        if spans and low <= spans[-1][1]:
+            low = spans.pop()[0]
+        spans.append((low, high))
+    return spans
+
+
+def _hits(
+    number: int, place: int, chunk: Chunk, span: tuple[int, int], matcher: Matcher
+) -> Iterator[_Hit]:
+    """What is in the segments of a chunk that begin inside of a span, one hit of a pattern each."""
+    data = chunk.data
+    low, high = max(span[0] - place, 0), min(span[1] - place, len(data))
+    begin = end = -1
+    author, seen = b"", set[int]()
+    for pattern, to in sorted(matcher.scan_steps(data[low:high], every=True), key=itemgetter(1)):
+        if low + to > end:
+            line = data.rfind(b"\n", 0, low + to) + 1
+            begin = max(line, data.rfind(b"\r", line, low + to) + 1)
+            segment = _SEGMENT.match(data, begin)
+            end = segment.end() if segment else begin
+            author, seen = author_of(data, line), set()
+        if begin < low or pattern in seen:
+            continue
+        seen.add(pattern)
+        yield _Hit(place + begin, author, pattern, number, low + to)
+
+
+def _quota(hits: Iterable[_Hit], tagged: int, untagged: int) -> Iterator[_Hit]:
+    """The first few of each author and pattern."""
+    kept: Counter[tuple[bytes, int]] = Counter()
+    for hit in hits:
+        key = hit.author, hit.pattern
+        kept[key] += 1
+        if kept[key] <= (tagged if hit.author else untagged):
+            yield hit

@@ -13,7 +13,6 @@ from diagnose.catalog.entries import Meant
 from diagnose.catalog.schema import HARMLESS, Vocabulary, Word, WordIndex
 from diagnose.catalog.stored import word_index
 from diagnose.lazy import expression
-from diagnose.match.digits import blind
 from diagnose.parse.prefix import peel
 
 _TOKEN = expression(r"\w+")
@@ -111,6 +110,8 @@ class Words:
     @cached_property
     def _numbered(self) -> frozenset[str]:
         """Tokens, with each digit made a 0, that lead to words in which digits matter."""
+        from diagnose.match.build import blind  # noqa: PLC0415  where much repeats itself
+
         return frozenset(
             token.translate(_SAME)
             for token, words in self._index.by_token.items()

@@ -53,7 +53,7 @@ _PLAIN = {
     "datetime": {"date", "datetime", "timedelta", "timezone"},
     "pathlib": {"Path", "PosixPath", "PurePosixPath"},
     "diagnose.ingest.read": {"no_chunks"},
-    "diagnose.job.batches": {"_unpacked"},
+    "diagnose.job.parallel": {"_unpacked"},
 }
 
 _Kind = Literal["news", "result", "error"]

@@ -20,9 +20,8 @@ from diagnose.catalog.entries import COUNTER
 from diagnose.catalog.schema import CauseClass
 from diagnose.parse.prefix import peel
 from diagnose.stories.work import Works, moved
-from diagnose.timeline.author import Author, author_of
 from diagnose.timeline.ends import Raised, endings, exit_failed, is_implied, tracebacks
-from diagnose.timeline.event import Event, Timeline
+from diagnose.timeline.event import Author, Event, Timeline, author_of
 
 _OFTEN = 5  # times before the last progress
 _BETWEEN = 2  # stretches of work in which it occurred, each with progress behind it

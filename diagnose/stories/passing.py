@@ -20,8 +20,7 @@ from diagnose.catalog.entries import is_word
 from diagnose.parse.prefix import peel
 from diagnose.stories.deeds import Deeds
 from diagnose.stories.work import FURTHER, LONG, Works
-from diagnose.timeline.author import Author
-from diagnose.timeline.event import Event
+from diagnose.timeline.event import Author, Event
 
 # What shows that an error passed: the author's own work or words.
 Passed = Literal[

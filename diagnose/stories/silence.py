@@ -21,10 +21,8 @@ from diagnose.stories.deeds import Deeds
 from diagnose.stories.work import SECOND, Rhythm, median, rhythms
 from diagnose.text.ranks import ranks_phrase
 from diagnose.text.times import duration
-from diagnose.timeline.author import Author, author_of
-from diagnose.timeline.draft import OWN_WAY
-from diagnose.timeline.event import Event, Timeline
-from diagnose.timeline.learned import CIRCUMSTANTIAL
+from diagnose.timeline.event import CIRCUMSTANTIAL, Author, Event, Timeline, author_of
+from diagnose.timeline.readings import OWN_WAY
 
 # A silence is far beyond the rhythm of its author from so many of its intervals on, and so many of
 # its longest earlier pauses; and it is not over in a moment.

@@ -16,11 +16,9 @@ from diagnose.catalog.schema import CauseClass
 from diagnose.stories.deeds import Deeds
 from diagnose.stories.passing import Passed, ends_process, hint_passed, passed
 from diagnose.stories.work import LONG, finished_bar, trains, two_steps
-from diagnose.timeline.author import Author
-from diagnose.timeline.draft import BEGINS
 from diagnose.timeline.ends import exit_code, exit_failed, is_end
-from diagnose.timeline.event import Event, Timeline
-from diagnose.timeline.learned import CIRCUMSTANTIAL, Learned
+from diagnose.timeline.event import CIRCUMSTANTIAL, Author, Event, Learned, Timeline
+from diagnose.timeline.readings import BEGINS
 
 _STEPPED_ON = 2  # different steps of training after work began, by which that work is over
 _ERRORS = ("cause", "effect")

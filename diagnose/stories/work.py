@@ -18,8 +18,7 @@ from operator import attrgetter
 
 from diagnose.diagnosis import Progress
 from diagnose.text.times import iso
-from diagnose.timeline.author import Author, author_of
-from diagnose.timeline.event import Event, Fields, Timeline
+from diagnose.timeline.event import Author, Event, Fields, Timeline, author_of
 
 # States that show work where nothing is known of the state before, or the author ended later.
 FURTHER = 3

@@ -16,23 +16,22 @@ from functools import partial
 from operator import attrgetter
 
 from diagnose.timeline.captures import rank_of
-from diagnose.timeline.draft import Draft
-from diagnose.timeline.learned import Learned
+from diagnose.timeline.event import Event, Learned
 
 _NUMBER, _DIGITS = re.compile(r"(\d+)"), 7
 
 # What gives drafts without a rank the one that each must be of.
-Namer = Callable[[Sequence[Draft]], Iterable[int | None]]
+Namer = Callable[[Sequence[Event]], Iterable[int | None]]
 _PROCESS = ("attempt", "host", "pid")
 _NODE = 8  # devices of a node
 # Lines between `rank :` and the last line about it in torch elastic's failure table.
 _TABLE_REACH = 3
 _Key = tuple[Hashable | None, ...]
 # Such a namer, where all drafts of a job and those without a rank tell that it can be believed.
-_Way = Callable[[Sequence[Draft], Sequence[Draft]], Namer | None]
+_Way = Callable[[Sequence[Event], Sequence[Event]], Namer | None]
 
 
-def of_numbered_files(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | None:
+def of_numbered_files(found: Sequence[Event], _: Sequence[Event]) -> Namer | None:
     """Files whose names differ in one number are one of each rank, where most ranks have one.
 
     So are those that a launcher names by task (`--output=train.%t.out`), or a script by rank; that
@@ -50,7 +49,7 @@ def of_numbered_files(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | Non
     return (lambda drafts: (ranks_of.get(draft.source) for draft in drafts)) if ranks_of else None
 
 
-def of_numbered_hosts(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | None:
+def of_numbered_hosts(found: Sequence[Event], _: Sequence[Event]) -> Namer | None:
     """Pods, or hosts, whose numbers are the ranks that they name: one process runs in each.
 
     Where several ranks run in each, they name others than its number; so do workers beside a
@@ -69,7 +68,7 @@ def of_numbered_hosts(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | Non
     return None
 
 
-def _world(found: Sequence[Draft]) -> int:
+def _world(found: Sequence[Event]) -> int:
     return max((rank_of(draft.fields.get("world_size")) or 0 for draft in found), default=0)
 
 
@@ -83,7 +82,7 @@ def _series(names: Collection[str]) -> Iterable[Mapping[str, int]]:
     return alike.values()
 
 
-def name_authors(found: Sequence[Draft]) -> None:
+def name_authors(found: Sequence[Event]) -> None:
     """Fill `rank` of the drafts of a job's logs, as far as it can be known, and how it was."""
     _join_tables(found)
     nameless = [draft for draft in found if draft.rank is None]
@@ -101,7 +100,7 @@ def name_authors(found: Sequence[Draft]) -> None:
         nameless = left
 
 
-def _join_tables(found: Sequence[Draft]) -> None:
+def _join_tables(found: Sequence[Event]) -> None:
     """Give exits the rank printed a line or two above them (torch elastic's failure table).
 
     In whose file the launcher prints its table means nothing.
@@ -111,7 +110,7 @@ def _join_tables(found: Sequence[Draft]) -> None:
         return
     rows = [d for d in found if d.meaning.signal in ("exit", "rank_map") and d.source in sources]
     rows.sort(key=attrgetter("source", "line"))
-    named: Draft | None = None
+    named: Event | None = None
     for draft in rows:
         if draft.meaning.signal == "rank_map":
             named = draft
@@ -121,11 +120,11 @@ def _join_tables(found: Sequence[Draft]) -> None:
             draft.local_rank = named.local_rank
 
 
-def _unnamed(draft: Draft) -> bool:
+def _unnamed(draft: Event) -> bool:
     return draft.rank is None or draft.learned is Learned.FILE
 
 
-def _in_table(named: Draft, draft: Draft) -> bool:
+def _in_table(named: Event, draft: Event) -> bool:
     """Whether an end is told in the entry of the table that names this rank.
 
     A line that tells of another task (srun's, below a rank's own) is no part of it.
@@ -134,7 +133,7 @@ def _in_table(named: Draft, draft: Draft) -> bool:
     return near and named.task == draft.task
 
 
-def _of_the_world(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | None:
+def _of_the_world(found: Sequence[Event], _: Sequence[Event]) -> Namer | None:
     """NCCL prints the rank inside a communicator: the global one where that is the world."""
     worlds = set(map(attrgetter("mapped_of"), found)) - {None}
     world = max(worlds, default=None)
@@ -143,7 +142,7 @@ def _of_the_world(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | None:
     return lambda drafts: (d.mapped_rank if d.mapped_of == world else None for d in drafts)
 
 
-def _by_peers(found: Sequence[Draft], nameless: Sequence[Draft]) -> Namer | None:
+def _by_peers(found: Sequence[Event], nameless: Sequence[Event]) -> Namer | None:
     """Name processes by NCCL's lines about channels, which tell the rank in some communicator.
 
     That is the global one where every process has one number there, no two have the same, and no
@@ -164,7 +163,7 @@ def _by_peers(found: Sequence[Draft], nameless: Sequence[Draft]) -> Namer | None
     return lambda drafts: map(ranks.get, map(attrgetter(*_PROCESS), drafts))
 
 
-def _numbers(drafts: Iterable[Draft], *names: str) -> dict[_Key, set[int]]:
+def _numbers(drafts: Iterable[Event], *names: str) -> dict[_Key, set[int]]:
     """The numbers of the last name that drafts, which all have one, have beside the same others."""
     numbers: dict[_Key, set[int]] = defaultdict(set)
     # Each combination once: ten thousand ranks have a tenth as many as they have drafts.
@@ -173,7 +172,7 @@ def _numbers(drafts: Iterable[Draft], *names: str) -> dict[_Key, set[int]]:
     return numbers
 
 
-def _named(found: Sequence[Draft]) -> list[Draft]:
+def _named(found: Sequence[Event]) -> list[Event]:
     return [draft for draft in found if draft.rank is not None]
 
 
@@ -181,7 +180,7 @@ def _by(*names: str) -> _Way:
     """Drafts alike in these are of one rank, where those that name one agree."""
     key, last = attrgetter(*names), attrgetter(names[-1])
 
-    def way(found: Sequence[Draft], nameless: Sequence[Draft]) -> Namer | None:
+    def way(found: Sequence[Event], nameless: Sequence[Event]) -> Namer | None:
         if not _have(nameless, *names):
             return None
         telling = [draft for draft in _named(found) if last(draft) is not None]
@@ -195,12 +194,12 @@ def _by(*names: str) -> _Way:
     return way
 
 
-def _have(drafts: Iterable[Draft], *names: str) -> bool:
+def _have(drafts: Iterable[Event], *names: str) -> bool:
     """Whether a draft has all of these."""
     return any(None not in values for values in map(attrgetter(*names), drafts))
 
 
-def _of_sources(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | None:
+def _of_sources(found: Sequence[Event], _: Sequence[Event]) -> Namer | None:
     """All lines of a source are of the one rank it names, where each source names another."""
     named: dict[str, set[int]] = defaultdict(set)
     for draft in found:
@@ -212,7 +211,7 @@ def _of_sources(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | None:
     return None
 
 
-def _tasks_are_ranks(found: Sequence[Draft]) -> bool:
+def _tasks_are_ranks(found: Sequence[Event]) -> bool:
     """One task a rank: no task prints several local ranks or is on another host than its rank.
 
     One that is on several hosts is of several steps, each with tasks of its own.
@@ -237,7 +236,7 @@ def _tasks_are_ranks(found: Sequence[Draft]) -> bool:
     )
 
 
-def _single_node(found: Sequence[Draft]) -> bool:
+def _single_node(found: Sequence[Event]) -> bool:
     hosts = {draft.host for draft in found} - {None}
     nodes = {draft.node for draft in found} - {None}
     tasks = set() if _tasks_are_ranks(found) else {draft.task for draft in found} - {None}
@@ -246,7 +245,7 @@ def _single_node(found: Sequence[Draft]) -> bool:
     return max(len(hosts), len(nodes), len(tasks)) <= 1 and rank <= local
 
 
-def _devices_are_ranks(found: Sequence[Draft]) -> bool:
+def _devices_are_ranks(found: Sequence[Event]) -> bool:
     """One node whose ranks use the devices of their own number, as far as the log tells.
 
     A process with a device for itself is what every launcher makes of a node; what speaks against
@@ -267,13 +266,13 @@ def _devices_are_ranks(found: Sequence[Draft]) -> bool:
     return most <= _NODE and nodes <= {1} and fits and not shared
 
 
-def _processes(found: Sequence[Draft]) -> Mapping[int, int]:
+def _processes(found: Sequence[Event]) -> Mapping[int, int]:
     """Device → how many processes print as using it."""
     users = {(d.device, d.pid) for d in found if d.device is not None and d.pid is not None}
     return Counter(device for device, _ in users)
 
 
-def _the_only_one(found: Sequence[Draft], nameless: Sequence[Draft]) -> Namer | None:
+def _the_only_one(found: Sequence[Event], nameless: Sequence[Event]) -> Namer | None:
     """The one process of a log is the one rank that it names, where their numbers fit.
 
     A rank of another node than the first uses a device of a number that repeats on every node.
@@ -290,11 +289,11 @@ def _the_only_one(found: Sequence[Draft], nameless: Sequence[Draft]) -> Namer | 
     return lambda drafts: (rank if draft.pid is not None else None for draft in drafts)
 
 
-def _of_tasks(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | None:
+def _of_tasks(found: Sequence[Event], _: Sequence[Event]) -> Namer | None:
     return partial(map, attrgetter("task")) if _tasks_are_ranks(found) else None
 
 
-def _of_one_node(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | None:
+def _of_one_node(found: Sequence[Event], _: Sequence[Event]) -> Namer | None:
     """Local ranks are ranks, unless the log states more nodes or a world that one cannot hold."""
     several = max(_stated(found, "nodes"), default=1) > 1
     seen = max((draft.local_rank for draft in found if draft.local_rank is not None), default=0)
@@ -303,12 +302,12 @@ def _of_one_node(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | None:
     return partial(map, attrgetter("local_rank")) if known else None
 
 
-def _stated(found: Sequence[Draft], name: str) -> set[int]:
+def _stated(found: Sequence[Event], name: str) -> set[int]:
     """What lines tell of the size of the job under this name."""
     return {number for draft in found if (number := rank_of(draft.fields.get(name)))}
 
 
-def _of_groups(found: Sequence[Draft], nameless: Sequence[Draft]) -> Namer | None:
+def _of_groups(found: Sequence[Event], nameless: Sequence[Event]) -> Namer | None:
     """The rank inside a group, of all that its process prints or that is reported of it.
 
     Not where it is another than the known rank of a process, or that of two.
@@ -328,7 +327,7 @@ def _of_groups(found: Sequence[Draft], nameless: Sequence[Draft]) -> Namer | Non
     )
 
 
-def _of_devices(found: Sequence[Draft], _: Sequence[Draft]) -> Namer | None:
+def _of_devices(found: Sequence[Event], _: Sequence[Event]) -> Namer | None:
     return partial(map, attrgetter("device")) if _devices_are_ranks(found) else None
 
 

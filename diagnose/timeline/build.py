@@ -11,8 +11,8 @@ from diagnose.catalog.schema import Catalog
 from diagnose.match.scanner import SourceScan
 from diagnose.timeline.attribution import name_authors
 from diagnose.timeline.clock import offset_between, resolve
-from diagnose.timeline.draft import PENDING, Draft, drafts
-from diagnose.timeline.event import Timeline
+from diagnose.timeline.event import Event, Timeline
+from diagnose.timeline.readings import PENDING, events_of_scans
 from diagnose.timeline.runs import name_parts, number_attempts
 
 # Times of dumps are believed without proof where they lie about the printed ones.
@@ -24,7 +24,7 @@ _NEVER = 1 << 80  # of sources without any time, behind all others
 def build(
     scans: Iterable[SourceScan],
     catalog: Catalog,
-    documents: Iterable[Draft] = (),
+    documents: Iterable[Event] = (),
     clocks: Mapping[str, int] | None = None,
     files: Iterable[str] = (),
 ) -> Timeline:
@@ -33,7 +33,7 @@ def build(
     `documents` are events that no line tells; `clocks` says by how many ns the clock of a host is
     ahead; `files` are the names of all logs, also of empty ones.
     """
-    found = _by_source([*documents, *drafts(scans, catalog.signatures)])
+    found = _by_source([*documents, *events_of_scans(scans, catalog.signatures)])
     name_parts(found, catalog.external_ends)
     for draft, time in zip(found, resolve(found), strict=True):
         draft.time, draft.stamp = time, None  # there are as many as lines
@@ -54,7 +54,7 @@ def build(
     return Timeline(ordered, begins, {*files} - {draft.source for draft in found}, pods)
 
 
-def _shift_documents(found: Sequence[Draft]) -> None:
+def _shift_documents(found: Sequence[Event]) -> None:
     """Move times of dumps into the zone in which the logs print theirs.
 
     A watchdog line that "ran for D ms" tells when its operation was enqueued, and the dump tells
@@ -78,7 +78,7 @@ def _shift_documents(found: Sequence[Draft]) -> None:
             draft.time = None
 
 
-def _pairs(found: Sequence[Draft]) -> list[tuple[int, int]]:
+def _pairs(found: Sequence[Event]) -> list[tuple[int, int]]:
     """When an operation was enqueued, by the dump and by the watchdog of the same rank."""
     enqueued_at: dict[tuple[int | None, int | None], int] = {}
     for draft in found:
@@ -95,7 +95,7 @@ def _pairs(found: Sequence[Draft]) -> list[tuple[int, int]]:
     return pairs
 
 
-def _on_one_clock(found: Sequence[Draft], clocks: Mapping[str, int]) -> None:
+def _on_one_clock(found: Sequence[Event], clocks: Mapping[str, int]) -> None:
     """Take the error of the hosts' clocks out of the times of sources that are of one host."""
     hosts: dict[str, set[str]] = {}
     for draft in found:
@@ -107,9 +107,9 @@ def _on_one_clock(found: Sequence[Draft], clocks: Mapping[str, int]) -> None:
             draft.time -= clocks.get(next(iter(here)), 0)
 
 
-def _by_source(found: Iterable[Draft]) -> list[Draft]:
+def _by_source(found: Iterable[Event]) -> list[Event]:
     """The drafts sorted by source, line and offset; those of a source nearly are."""
-    sources: dict[str, list[Draft]] = defaultdict(list)
+    sources: dict[str, list[Event]] = defaultdict(list)
     for draft in found:
         sources[draft.source].append(draft)
     for own in sources.values():
@@ -118,7 +118,7 @@ def _by_source(found: Iterable[Draft]) -> list[Draft]:
     return [draft for source in sorted(sources) for draft in sources[source]]
 
 
-def _ordered(found: list[Draft]) -> list[Draft]:
+def _ordered(found: list[Event]) -> list[Event]:
     """The drafts, which are sorted by source and line, in time order.
 
     Inside a source the order of its lines always holds: its clock is made to run forward (a line

@@ -22,8 +22,7 @@ from diagnose.formats import table
 from diagnose.lazy import expression
 from diagnose.parse.prefix import peel
 from diagnose.parse.tracebacks import TRACEBACK
-from diagnose.timeline.author import Author, author_of
-from diagnose.timeline.event import Event, Fields, Meaning, Timeline
+from diagnose.timeline.event import Author, Event, Fields, Meaning, Timeline, author_of
 
 OUTERMOST = ("<module>", "_run_module_as_main")  # functions: of a script, of `python -m`
 _SIGNED = expression(table.read().match_of("rank") + re.escape(TRACEBACK))

@@ -11,15 +11,39 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cached_property
-from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar, cast
+from itertools import chain
+from operator import attrgetter, itemgetter
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
-from diagnose.timeline.learned import Learned
-from diagnose.timeline.positions import merged, taken
+from diagnose.parse.stamps import Stamp
 
 Fields = Mapping[str, str]
 Item = TypeVar("Item")
+
+
+class Learned(StrEnum):
+    """By what the author of a line, or its subject, was told from the others."""
+
+    LINE = "line"  # its own prefix, or what it says
+    TABLE = "table"  # a failure table names the rank a line above
+    PROCESS = "process"  # its process named its rank elsewhere
+    COMMUNICATOR = "communicator"  # its rank in the communicator of all ranks
+    PEERS = "peers"  # NCCL's lines about channels and rings name who printed them
+    FILE = "file"  # the name of its file or folder
+    HOST = "host"  # the number of its pod or host, which others of these name as their rank
+    LOCAL_RANK = "local_rank"  # a local rank seen with one rank in its source
+    SOURCE = "source"  # the only rank that its source names
+    TASK = "task"  # a launcher that starts one task a rank
+    NODE = "node"  # its local rank, as the whole job is on one node
+    DEVICE = "device"  # its CUDA device, as the whole job is on one node
+    ALONE = "alone"  # the log shows one process and names one rank
+    GROUP = "group"  # the rank in its process group, as nothing else names ranks
+
+
+# Told by circumstances: nothing in the log ties this rank to this process itself.
+CIRCUMSTANTIAL = frozenset({Learned.NODE, Learned.DEVICE, Learned.ALONE, Learned.GROUP})
 
 
 # Not changed once they are made: frozen, tens of thousands would take ten times as long to make.
@@ -98,6 +122,13 @@ class Event(_Content):
 
     `index` is its place in the time order of the whole job. `time` is in nanoseconds since 1970 on
     the job's clock (wall-clock time as its logs print it). Not changed once it is in a timeline.
+
+    What comes behind the index gives it its time and its rank, and means nothing afterwards:
+    `stamp` and `mtime` as in `timeline.clock.Printed`; the number `node` of its source; `device`,
+    the CUDA device of the thread that printed it; `mapped_rank` of `mapped_of`, a rank inside of a
+    communicator of that size, `peer_rank` one of a communicator of unknown size. `document`: no
+    line of a log tells it, but a dump or a stack that knows its own rank. `pod`: its host is the
+    name of a pod.
     """
 
     source: str = ""
@@ -118,11 +149,66 @@ class Event(_Content):
     learned: Learned | None = None
     time: int | None = None
     index: int = 0
+    stamp: Stamp | None = field(default=None, repr=False)
+    mtime: float | None = field(default=None, repr=False)
+    node: int | None = field(default=None, repr=False)
+    device: int | None = field(default=None, repr=False)
+    mapped_rank: int | None = field(default=None, repr=False)
+    mapped_of: int | None = field(default=None, repr=False)
+    peer_rank: int | None = field(default=None, repr=False)
+    document: bool = field(default=False, repr=False)
+    pod: bool = field(default=False, repr=False)
 
     @property
     def place(self) -> tuple[str, int]:
         """Source and line."""
         return self.source, self.line
+
+
+# From the one that names a process in the whole job to the one that may hold many.
+AuthorKind = Literal["rank", "process", "task", "local_rank", "host", "source"]
+
+
+class Author(NamedTuple):
+    """Who wrote lines.
+
+    `kind` is what it is known by, `name` what tells it from others of the kind: the rank; host and
+    pid; source and task of a launcher; host and local rank; the host, pod or container that a
+    prefix names; or only the source, in which several processes may write.
+    """
+
+    kind: AuthorKind
+    name: tuple[str | int | None, ...]
+
+    @property
+    def shown(self) -> str:
+        """`rank 3`, `worker-4`, `node7 pid 812`, `console.log task 2`, `a.log`: for people."""
+        first, *rest = (str(part) for part in self.name if part is not None)
+        if self.kind == "rank":
+            return f"rank {first}"
+        what = {"process": "pid", "task": "task", "local_rank": "local rank"}.get(self.kind)
+        return " ".join([first, *([what] if what and rest else []), *rest])
+
+    @property
+    def rank(self) -> int | None:
+        """The global rank; None where it is not known."""
+        number = self.name[0]
+        return number if self.kind == "rank" and isinstance(number, int) else None
+
+
+def author_of(event: Event) -> Author:
+    """The author of an event."""
+    if event.rank is not None:
+        return Author("rank", (event.rank,))
+    if event.pid is not None:
+        return Author("process", (event.host, event.pid))
+    if event.task is not None:
+        return Author("task", (event.source, event.task))
+    if event.local_rank is not None:
+        return Author("local_rank", (event.host or event.source, event.local_rank))
+    if event.host is not None:
+        return Author("host", (event.host,))
+    return Author("source", (event.source,))
 
 
 class Begin(NamedTuple):
@@ -298,3 +384,17 @@ class Timeline:
     def alike(self) -> Mapping[Meaning, list[Event]]:
         """Events that mean the same together, by the first of them."""
         return {meaning: taken(self.events, own) for meaning, own in self.positions.items()}
+
+
+def merged(parts: Sequence[list[int]]) -> list[int]:
+    """Positions that are in order in each of these parts."""
+    if len(parts) == 1:
+        return parts[0]
+    return sorted(chain.from_iterable(parts))
+
+
+def taken(column: Sequence[Item], positions: Sequence[int]) -> list[Item]:
+    """What a column has at these positions."""
+    if len(positions) < 2:
+        return [column[position] for position in positions]
+    return [*itemgetter(*positions)(column)]

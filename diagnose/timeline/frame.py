@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from diagnose.timeline.author import author_of
 from diagnose.timeline.captures import integer
-from diagnose.timeline.event import Event, Timeline
+from diagnose.timeline.event import Event, Timeline, author_of
 
 if TYPE_CHECKING:
     import pandas as pd

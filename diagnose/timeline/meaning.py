@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from diagnose.catalog.schema import Signature
 from diagnose.lazy import expression
-from diagnose.match.lines import Alike, Line
+from diagnose.match.lines import Reading
+from diagnose.match.shapes import ShapeMeaning
 from diagnose.timeline.captures import integer, milliseconds
 from diagnose.timeline.event import NO_WORK, Meaning, Work
 
@@ -57,30 +58,29 @@ class Statement(NamedTuple):
     of_whom: bool
 
 
-def statements_of(line: Line, signatures: Sequence[Signature]) -> list[Statement]:
+def statements_of(line: Reading, signatures: Sequence[Signature]) -> list[Statement]:
     """What a line tells, worked out once for those that differ in numbers only."""
     alike = line.alike
     if alike is None:
         return list(_statements(line, signatures))
-    if not alike.kept:
-        alike.kept.append([_common(alike, one) for one in _statements(line, signatures)])
-    plan: list[Statement] = alike.kept[0]
-    return plan
+    if alike.statements is None:
+        alike.statements = [_common(alike, one) for one in _statements(line, signatures)]
+    return alike.statements
 
 
-def _common(alike: Alike, one: Statement) -> Statement:
+def _common(alike: ShapeMeaning, one: Statement) -> Statement:
     """The same for all lines like this: without its work, if that is not the same for all."""
     one.meaning.alike = True
     own = one.work is not NO_WORK and not alike.same(one.match)
     return one._replace(work=None) if own else one
 
 
-def _captures_of(line: Line, match: int) -> dict[str, str]:
+def _captures_of(line: Reading, match: int) -> dict[str, str]:
     """What a match of a line captured; -1 is none."""
     return line.matches[match][1] if match >= 0 else {}
 
 
-def _statements(line: Line, signatures: Sequence[Signature]) -> Iterator[Statement]:
+def _statements(line: Reading, signatures: Sequence[Signature]) -> Iterator[Statement]:
     """What a line tells by its matches, those left out that others know better."""
     found = [(signatures[number], match) for match, (number, _) in enumerate(line.matches)]
     of_program = _SOURCE.search(line.text) is not None

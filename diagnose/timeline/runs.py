@@ -29,10 +29,10 @@ from operator import attrgetter
 from diagnose.parse.path import read_path
 from diagnose.parse.stamps import Stamp
 from diagnose.parse.tracebacks import TRACEBACK
-from diagnose.timeline.draft import BEGINS, Draft
 from diagnose.timeline.ends import End, ends_of, may_end, outermost
-from diagnose.timeline.event import Begin, Meaning
+from diagnose.timeline.event import Begin, Event, Meaning
 from diagnose.timeline.meaning import GLUED
+from diagnose.timeline.readings import BEGINS
 
 RESTART = "restart"  # what a line tells that reports one
 _BY_HAND = 60_000_000_000  # ns from an end to a start by hand
@@ -70,7 +70,7 @@ class _Row:
     `word` is the entry of a line that is written at a start, else empty; `number` is whom it names.
     """
 
-    draft: Draft
+    draft: Event
     end: End | None
     word: str
     number: int | None
@@ -114,7 +114,7 @@ class Machine:
     `above` is the last time above the current line, `wrong` the last line of an error.
     """
 
-    def __init__(self, drafts: Sequence[Draft], external_ends: Collection[str]) -> None:
+    def __init__(self, drafts: Sequence[Event], external_ends: Collection[str]) -> None:
         self.rows = _rows(drafts, external_ends)
         seen = {name: {getattr(draft, name) for draft in drafts} for name in (*_NAMES, *_OTHERS)}
         several = any(len(values - {None}) > 1 for values in seen.values())
@@ -233,7 +233,7 @@ class Machine:
             run.state = State.DYING
 
 
-def _rows(drafts: Sequence[Draft], external_ends: Collection[str]) -> list[_Row]:
+def _rows(drafts: Sequence[Event], external_ends: Collection[str]) -> list[_Row]:
     """The drafts with what is known of each before the machine runs."""
     ends = ends_of(drafts, external_ends)
     errors = {draft.line for draft in drafts if draft.meaning.role in GLUED}
@@ -254,7 +254,7 @@ def _rows(drafts: Sequence[Draft], external_ends: Collection[str]) -> list[_Row]
     return rows
 
 
-def _opening_word(draft: Draft) -> str:
+def _opening_word(draft: Event) -> str:
     """The entry of a line that a program, its launcher or a library writes as it starts, or ""."""
     meaning = draft.meaning
     if meaning.signal == BEGINS:
@@ -273,14 +273,14 @@ def _passed(then: int | None, now: int | None) -> int:
     return 0 if then is None or now is None else now - then
 
 
-def _works(draft: Draft) -> bool:
+def _works(draft: Event) -> bool:
     """Whether somebody is past the start; a communicator is there once all of its ranks are."""
     meaning = draft.meaning
     past = meaning.kind in ("phase", "progress") and meaning.phase != "init"
     return past or draft.mapped_of is not None
 
 
-def _is_last_word(draft: Draft) -> bool:
+def _is_last_word(draft: Event) -> bool:
     """Whether who dies may write it below the line that reports it."""
     meaning = draft.meaning
     if TRACEBACK in draft.text or meaning.signal == BEGINS:
@@ -289,7 +289,7 @@ def _is_last_word(draft: Draft) -> bool:
     return follows or meaning.kind in ("exit", "frame", "fact", "edge")
 
 
-def number_attempts(found: Sequence[Draft], external_ends: Collection[str]) -> Sequence[Begin]:
+def number_attempts(found: Sequence[Event], external_ends: Collection[str]) -> Sequence[Begin]:
     """Give drafts the attempts that they are of; where attempts begin.
 
     The drafts are in the order of their sources and lines, and have their place in the time order
@@ -305,7 +305,7 @@ def number_attempts(found: Sequence[Draft], external_ends: Collection[str]) -> S
     return begins
 
 
-def _begins(found: Sequence[Draft], external_ends: Collection[str]) -> list[Begin]:
+def _begins(found: Sequence[Event], external_ends: Collection[str]) -> list[Begin]:
     """Where runs begin; who reports restarts reports all, so that no other sign counts then."""
     meanings = {id(draft.meaning): draft.meaning for draft in found}.values()
     reported = any(one.signal == RESTART for one in meanings)
@@ -326,7 +326,7 @@ def _begins(found: Sequence[Draft], external_ends: Collection[str]) -> list[Begi
     return [one for one in begins if one.of_job] if reported else begins
 
 
-def _of_job(begins: Sequence[Begin], found: Sequence[Draft]) -> list[Begin]:
+def _of_job(begins: Sequence[Begin], found: Sequence[Event]) -> list[Begin]:
     """Number by restarts, each of which is the whole job's: by how many lie above in time.
 
     Nothing orders a source without any time against the others: it counts its own restarts, and
@@ -348,7 +348,7 @@ def _of_job(begins: Sequence[Begin], found: Sequence[Draft]) -> list[Begin]:
     ]
 
 
-def _of_files(begins: Sequence[Begin], found: Sequence[Draft]) -> list[Begin]:
+def _of_files(begins: Sequence[Begin], found: Sequence[Event]) -> list[Begin]:
     """Number by runs that were appended to files.
 
     Files that were appended to together end together, so the last runs are the same attempt. What
@@ -378,7 +378,7 @@ def _lines(begins: Sequence[Begin]) -> Mapping[str, list[int]]:
     return lines
 
 
-def name_parts(found: Sequence[Draft], external_ends: Collection[str]) -> None:
+def name_parts(found: Sequence[Event], external_ends: Collection[str]) -> None:
     """Make each part a source of its own; the drafts are in the order of sources and lines."""
     for source, group in groupby(found, attrgetter("source")):
         parts = [*_parts_of([*group])]
@@ -394,9 +394,9 @@ def _is_of_one(source: str) -> bool:
     return any(number is not None for number in (hints.rank, hints.local_rank, hints.task))
 
 
-def _parts_of(drafts: Sequence[Draft]) -> Iterator[list[Draft]]:
+def _parts_of(drafts: Sequence[Event]) -> Iterator[list[Event]]:
     """The drafts between one saying of the first words and the next."""
-    part: list[Draft] = []
+    part: list[Event] = []
     begins = {draft.line for draft in drafts if draft.meaning.signal == BEGINS}
     for line, own in groupby(drafts, attrgetter("line")):
         if part and line in begins:
@@ -407,7 +407,7 @@ def _parts_of(drafts: Sequence[Draft]) -> Iterator[list[Draft]]:
         yield part
 
 
-def _ran_at_once(parts: Sequence[Sequence[Draft]], external_ends: Collection[str]) -> bool:
+def _ran_at_once(parts: Sequence[Sequence[Event]], external_ends: Collection[str]) -> bool:
     times = [[d.stamp for d in part if d.stamp and not d.stamp.boot] for part in parts]
     apart = [
         later[0].ns - last.ns
@@ -428,7 +428,7 @@ def _last_alike(stamps: Sequence[Stamp], other: Stamp) -> Stamp | None:
     return next((one for one in reversed(stamps) if (one.has_date, one.has_year) == form), None)
 
 
-def _stopped_at(part: Sequence[Draft], external_ends: Collection[str]) -> int | None:
+def _stopped_at(part: Sequence[Event], external_ends: Collection[str]) -> int | None:
     """The last step of a part that just stops; None where it tells of an end."""
     steps = [d.work.step for d in part if d.meaning.kind == "progress" and d.work.step is not None]
     return steps[-1] if steps and not ends_of(part, external_ends) else None

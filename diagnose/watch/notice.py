@@ -25,7 +25,8 @@ from diagnose.catalog.schema import Catalog, Signature
 from diagnose.ingest.source import Chunk
 from diagnose.match.cadence import beats
 from diagnose.match.compile import compile_matcher
-from diagnose.match.lines import Raw, author_of, segments, text_of
+from diagnose.match.lines import Reading, author_of, segments, text_of
+from diagnose.match.shapes import ShapeTable
 from diagnose.parse.path import PathHints
 from diagnose.parse.prefix import Prefix, peel
 from diagnose.parse.stamps import Stamp
@@ -215,7 +216,7 @@ class Reader:
             taken.add(raw.place)
         return found, taken
 
-    def _confirmed(self, memory: Memory, raw: Raw) -> Iterator[Notice]:
+    def _confirmed(self, memory: Memory, raw: Reading) -> Iterator[Notice]:
         text = text_of(raw.data)
         prefix = peel(text)
         who = who_of(prefix, memory.hints, memory.name)
@@ -254,7 +255,7 @@ class Reader:
                 words += 1
                 says = Says.LIFE
             elif before is not None and place < upto:
-                counter = _grown(before, line)
+                counter = _grown(before, line, self._matcher.shapes)
                 says = Says.PROGRESS if counter is not None else None
             if says is not None:
                 text = text_of(line)
@@ -283,10 +284,10 @@ def _head(line: bytes) -> bytes:
     return line if len(line) <= _LINE else line[: line.rfind(b" ", 0, _LINE) + 1]
 
 
-def _grown(before: bytes, line: bytes) -> int | None:
+def _grown(before: bytes, line: bytes, shapes: ShapeTable) -> int | None:
     """The counter of a line, where it grew since the line before it that looks alike."""
     pair = b"%b\n%b" % (before, line[:_LINE])
-    return next((beat.counter for beat in beats(pair) if beat.start > len(before)), None)
+    return next((beat.counter for beat in beats(pair, shapes) if beat.start > len(before)), None)
 
 
 def _says(signature: Signature) -> Says | None:

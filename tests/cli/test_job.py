@@ -206,7 +206,7 @@ def test_a_worker_that_is_killed_is_told_on_one_line(tmp_path: Path) -> None:
         (tmp_path / f"rank_{rank}.log").write_text("step 1\n")
     code = """
 import os, signal, time
-import diagnose.job.batches as batches
+import diagnose.job.parallel as batches
 here, scan = os.getpid(), batches.scan_source
 def scan_source(source, matcher):
     if os.getpid() != here:
@@ -235,8 +235,8 @@ import os, sys, time
 def scan_source(source, matcher):
     open({str(tmp_path)!r} + "/up-" + str(os.getpid()), "w").close()
     time.sleep(600)
-import diagnose.job.batches
-diagnose.job.batches.scan_source, diagnose.job.batches._BATCH = scan_source, 1
+import diagnose.job.parallel
+diagnose.job.parallel.scan_source, diagnose.job.parallel._BATCH = scan_source, 1
 if __name__ == "__main__":
     from diagnose.cli.main import main
     main()

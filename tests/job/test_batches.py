@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import pickle
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,14 +14,15 @@ import pytest
 import diagnose
 from diagnose.ingest import Source, find_sources
 from diagnose.ingest.source import Budget
-from diagnose.job import batches, parallel
+from diagnose.job import parallel
 from diagnose.job.identity import hosts_of_ranks, ranks_of_pids
 from diagnose.job.load import load, read
 from diagnose.job.model import Job
+from diagnose.job.parallel import pack, unpack
+from diagnose.parse.stamps import Stamp
 from diagnose.report.html import render
 from diagnose.runtime.workers import Pool
-from diagnose.timeline.draft import Draft, Drafted
-from diagnose.timeline.packed import Packed, pack
+from diagnose.timeline.event import Event, Learned, Meaning, Work
 from tests.job.test_parallel import Elsewhere
 from tests.sizes import few
 
@@ -67,7 +69,7 @@ def told(job: Job) -> list[object]:
 def test_a_diagnosis_is_the_same_whoever_scans(
     folder: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    monkeypatch.setattr(batches, "_BATCH", size)
+    monkeypatch.setattr(parallel, "_BATCH", size)
     here = told(load(folder))
     assert here[-1]
     assert told(load(folder, executor=Elsewhere())) == here
@@ -80,39 +82,72 @@ def test_a_diagnosis_is_the_same_whoever_scans(
 def test_who_scans_here_sends_nothing(
     folder: Path, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
-    """Drafts become columns where they go to another process, and only there."""
-    monkeypatch.setattr(batches, "_BATCH", 1)
+    """Events become columns where they go to another process, and only there."""
+    monkeypatch.setattr(parallel, "_BATCH", 1)
     packed: list[int] = []  # in this process
 
-    def recorded(drafts: Sequence[Draft]) -> Packed:
-        packed.append(len(drafts))
-        return pack(drafts)
+    def recorded(kind: type[Any], events: Sequence[Any]) -> object:
+        packed.append(len(events))
+        return pack(kind, events)
 
-    monkeypatch.setattr(batches, "pack", recorded)
+    monkeypatch.setattr(parallel, "pack", recorded)
     job = read(find_sources([folder]), workers=workers)
-    assert [isinstance(scan, Drafted) for scan in job.scans] == [workers > 1] * (RANKS + 3)
+    assert [scan.events is not None for scan in job.scans] == [workers > 1] * (RANKS + 3)
     assert packed == []
 
 
-def test_drafts_are_held_once(folder: Path) -> None:
+def test_events_are_held_once(folder: Path) -> None:
     job = load(folder, executor=Elsewhere())
     assert len(job.events) > RANKS
-    assert not any(scan.drafts for scan in job.scans if isinstance(scan, Drafted))
+    assert not any(scan.events for scan in job.scans)
+
+
+FIRST = Event(
+    "a.log", 1, 0, "text é \udcff", Meaning("signature", "a.b", "cause", "error"),
+    rank=3, host="n1", pid=12, stamp=Stamp(5, has_year=False, boot=True),
+)  # fmt: skip
+EVENTS = [
+    FIRST,
+    replace(FIRST, line=2, offset=9, rank=0, learned=Learned.LINE),
+    Event(
+        "b.log", 1, 0, "", Meaning("progress", ends_phase=True), Work(step=7), {"step": "7"},
+        document=True, mtime=1.5,
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [3, 1, 0])
+def test_what_is_sent_as_columns_comes_back(size: int) -> None:
+    sent = pickle.loads(pickle.dumps(pack(Event, EVENTS[:size])))
+    assert unpack(sent) == EVENTS[:size]
+
+
+def test_lines_that_mean_the_same_share_what_they_mean() -> None:
+    first, second, _ = unpack(pack(Event, EVENTS))
+    assert first.meaning is second.meaning
+    assert first.work is second.work
+    assert first.stamp is second.stamp
+
+
+def test_a_column_of_one_value_is_sent_once() -> None:
+    _, _, columns = pack(Event, [FIRST] * 3)
+    inside = [column for _, shared in columns if shared for column in shared[2]]
+    assert all(isinstance(values, tuple) for values, _ in (*columns, *inside))
 
 
 def test_batches_keep_the_order_and_are_about_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "_BATCH", 3)
+    monkeypatch.setattr(parallel, "_BATCH", 3)
     sources = [Source("a", "text", size, bytes_of) for size in (1, 1, 1, 5, 1, 0)]
-    assert batches.batches(range(6), sources) == [[0, 1, 2], [3], [4, 5]]
-    assert batches.batches([1, 3, 5], sources) == [[1, 3], [5]]
-    assert batches.batches([], sources) == []
+    assert parallel.batches(range(6), sources) == [[0, 1, 2], [3], [4, 5]]
+    assert parallel.batches([1, 3, 5], sources) == [[1, 3], [5]]
+    assert parallel.batches([], sources) == []
 
 
 def test_what_is_large_or_of_an_archive_is_in_no_batch(folder: Path) -> None:
     (first,) = find_sources([folder / "rank_0.log"])
-    large = replace(first, size=batches.SMALL + 1)
+    large = replace(first, size=parallel.SMALL + 1)
     here, member = replace(first, chunks=bytes_of), replace(first, budget=Budget())
-    assert [*map(batches.small, (first, large, here, member))] == [True, False, False, False]
+    assert [*map(parallel.small, (first, large, here, member))] == [True, False, False, False]
 
 
 def test_many_small_files_are_worth_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 from diagnose.ingest import Source
 from diagnose.job.identity import hosts_of_ranks, ranks_of_pids
-from diagnose.match.scanner import Line, SourceScan
+from diagnose.match.lines import Reading
+from diagnose.match.scanner import SourceScan
 from diagnose.parse.prefix import Prefix
 
 
@@ -14,8 +15,8 @@ def source(**more: Any) -> Source:
     return Source("a.log", "text", 0, lambda: iter(()), **more)
 
 
-def line(**prefix: Any) -> Line:
-    return Line(1, 0, "", Prefix("", **prefix))
+def line(**prefix: Any) -> Reading:
+    return Reading(0, 1, 0, b"", prefix=Prefix("", **prefix))
 
 
 def test_a_process_is_the_rank_of_its_lines() -> None:

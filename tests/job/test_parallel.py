@@ -17,7 +17,7 @@ from diagnose.job.load import load, read
 from diagnose.job.parallel import scan_in
 from diagnose.match.compile import compile_matcher
 from diagnose.match.scanner import SourceScan, scan_source
-from diagnose.timeline.draft import drafts
+from diagnose.timeline.readings import events_of_scans
 
 
 class Elsewhere(Executor):
@@ -45,13 +45,18 @@ def files(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def one_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("diagnose.job.batches._BATCH", 1)
+    monkeypatch.setattr("diagnose.job.parallel._BATCH", 1)
 
 
 def told(scans: list[SourceScan]) -> list[object]:
     return [
-        (scan.source.name, scan.total_lines, scan.counts, drafts([scan], catalog.signatures))
-        for catalog in [load_catalog([])]
+        (
+            scan.source.name,
+            scan.total_lines,
+            scan.counts,
+            events_of_scans([scan], signatures),
+        )
+        for signatures in [load_catalog([]).signatures]
         for scan in scans
     ]
 

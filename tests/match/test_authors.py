@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from diagnose.match.lines import author_in, author_of
-from diagnose.match.shapes import shape
+from diagnose.match.lines import author_of
+from diagnose.match.rows import shape
+from diagnose.match.shapes import ShapeTable
 
 LINES = {
     b"step 12 loss 2.1": b"",
@@ -38,7 +39,8 @@ LINES = {
 def test_author_is_what_a_line_says_of_itself(line: bytes, author: bytes) -> None:
     assert author_of(line) == author
     assert author_of(b"before\n" + line + b"\nrank 9", 7) == author
-    assert author_in(b"before\n" + line, 7, shape(line) + b"\n") == author
+    shapes = ShapeTable(lambda _: ())
+    assert shapes.author(b"before\n" + line, 7, shape(line)) == author
 
 
 def test_a_rank_of_the_next_line_is_none_of_this_one() -> None:

@@ -66,7 +66,7 @@ def test_what_is_damaged_or_for_another_processor_is_compiled_anew(
 ) -> None:
     databases_of(catalog())
     (good,) = stored.find(name_of("0123"))
-    sections = {name: good.section(name).tobytes() for name in (*DATABASES, "doubts")}
+    sections = {name: good.section(name).tobytes() for name in (*DATABASES, "digits")}
     stored.keep(name_of("0123"), changed(sections))
     assert not compiled_before(catalog())
     assert finds()

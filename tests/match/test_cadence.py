@@ -13,11 +13,14 @@ from diagnose.ingest import text_source
 from diagnose.ingest.chunks import stream_chunks
 from diagnose.job.load import read
 from diagnose.match.cadence import REACH, OwnWay, beats, own_way
+from diagnose.match.shapes import ShapeTable
 from diagnose.timeline.event import Event
+
+SHAPES = ShapeTable(lambda _: ())
 
 
 def counters(*lines: str) -> list[int]:
-    return [beat.counter for beat in beats("\n".join(lines).encode())]
+    return [beat.counter for beat in beats("\n".join(lines).encode(), SHAPES)]
 
 
 def test_a_growing_counter_beside_words_of_work_is_progress() -> None:
@@ -149,7 +152,7 @@ def test_frames_of_a_crash_are_no_progress(line: str) -> None:
 
 def way(*lines: str) -> tuple[str, int | None, int] | None:
     data = "\n".join(lines).encode()
-    found: OwnWay | None = own_way(data)
+    found: OwnWay | None = own_way(data, SHAPES)
     return found and (data[found.start : found.end].decode(), found.rank, found.others)
 
 

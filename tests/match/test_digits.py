@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from diagnose.match.digits import blurred, digits_in, may_match, words_around_digits
-from diagnose.match.shapes import shape
+from diagnose.match.build import blurred, digits_in, may_match, words_around_digits
+from diagnose.match.rows import shape
 
 
 @pytest.mark.parametrize(

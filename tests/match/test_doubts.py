@@ -8,7 +8,7 @@ import pytest
 
 from diagnose.catalog import stored
 from diagnose.catalog.load import load_catalog
-from diagnose.match.digits import Doubt, Doubts, doubts_of
+from diagnose.match.build import Doubt, Doubts, doubts_of
 from diagnose.match.rows import name_of
 
 
@@ -46,5 +46,5 @@ def test_what_cannot_be_read_is_worked_out_again(
     assert expected
     monkeypatch.setattr(stored, "PACKAGE", tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    stored.keep(name_of(catalog.revision), {"doubts": data})
+    stored.keep(name_of(catalog.revision), {"digits": data})
     assert doubts_of(catalog).fixed(same) == expected

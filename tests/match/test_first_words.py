@@ -8,6 +8,7 @@ from diagnose.ingest.source import Chunk
 from diagnose.match import cadence
 from diagnose.match.cadence import beginnings
 from diagnose.match.lines import first_lines
+from diagnose.match.shapes import ShapeTable
 
 BEGIN = "2026-01-04 17:18:{:02},389 - INFO - Iniciando processo de ajuste"
 
@@ -18,7 +19,8 @@ def found(*texts: str) -> list[tuple[int, int]]:
     for text in texts:
         chunks.append(Chunk(text.encode(), offset, line))
         line, offset = line + text.count("\n"), offset + len(text.encode())
-    return [(two.before.line, two.line.line) for two in beginnings(chunks, first_lines(chunks[0]))]
+    first, shapes = first_lines(chunks[0]), ShapeTable(lambda _: ())
+    return [(two.before.line, two.line.line) for two in beginnings(chunks, first, shapes)]
 
 
 def run(second: int, *lines: str) -> str:

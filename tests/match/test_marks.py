@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnose.catalog.load import load_catalog
-from diagnose.match.rows import fewest, marks_of, rarest, rows_of
+from diagnose.match.build import rows_of
+from diagnose.match.literals import fewest, marks_of, rarest
 
 TEXTS = st.tuples(st.text("aB :0é", min_size=1, max_size=20), st.booleans())
 

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diagnose.catalog.load import load_catalog
+from diagnose.match.build import announced, database_of
 from diagnose.match.literals import openings
-from diagnose.match.rows import announced, database_of, hyperscan_form, patterns_of
+from diagnose.match.rows import hyperscan_form, patterns_of
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import regex
 
-from diagnose.match.rows import simpler
+from diagnose.match.literals import simpler
 
 
 @pytest.mark.parametrize(

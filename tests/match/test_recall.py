@@ -13,11 +13,13 @@ import pytest
 from diagnose.catalog.load import load_catalog
 from diagnose.catalog.schema import Catalog, Signature
 from diagnose.ingest.source import Chunk, Source
-from diagnose.match import memory, shapes
+from diagnose.match import gather, scanner, shapes
 from diagnose.match.compile import Matcher, compile_matcher, matcher_of
-from diagnose.match.lines import Raw
-from diagnose.match.memory import KnownLines, Recall, ShapeMeaning
+from diagnose.match.lines import author_of, text_of
+from diagnose.match.rows import shape
 from diagnose.match.scanner import SourceScan, scan_source
+from diagnose.match.shapes import Asked, Form, ShapeTable
+from diagnose.parse.prefix import peel
 
 PREFIXES = (
     "", "[default3]:[rank11]:", "[E820 11:47:24.069865760 ProcessGroupNCCL.cpp:607] [Rank 3] ",
@@ -37,27 +39,27 @@ def scanned(matcher: Matcher, *lines: str) -> SourceScan:
 
 def afresh(matcher: Matcher) -> None:
     """Let it forget all that it knows."""
-    matcher.recall, matcher.known = Recall(matcher), KnownLines(matcher)
+    matcher.__dict__.pop("shapes", None)
 
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "SEARCHES_PAY", 0)
-    monkeypatch.setattr(memory, "READINGS_PAY", 0)
+    monkeypatch.setattr(gather, "SEARCHES_PAY", 0)
+    monkeypatch.setattr(scanner, "READINGS_PAY", 0)
 
 
-class Forgets(Recall):
-    """Remembers nothing."""
+class Forgets(ShapeTable):
+    """Remembers nothing of what lines hold or say."""
 
-    def meaning(self, raw: Raw) -> ShapeMeaning | None:
+    def learned(self, same: bytes, line: bytes, asked: Asked) -> Form | None:
         return None
 
 
 def alone(matcher: Matcher, *lines: str) -> SourceScan:
     """The same, each line looked at by itself."""
-    matcher.recall, matcher.known = Forgets(matcher), KnownLines(matcher)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory, "SEARCHES_PAY", 1 << 60)
+        patch.setitem(matcher.__dict__, "shapes", Forgets(lambda _: ()))
+        patch.setattr(gather, "SEARCHES_PAY", 1 << 60)
         return scanned(matcher, *lines)
 
 
@@ -75,8 +77,8 @@ def examples() -> list[str]:
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only lines with a mark are looked up, as of large sources."""
-    monkeypatch.setattr(memory, "SMALL", 0)
-    monkeypatch.setattr(memory, "dense", lambda *_: False)
+    monkeypatch.setattr(gather, "SMALL", 0)
+    monkeypatch.setattr(gather, "dense", lambda *_: False)
 
 
 @pytest.mark.usefixtures("at_once", "large")
@@ -118,6 +120,16 @@ def check(every: int, change: Callable[[str], str]) -> None:
             assert_same(result, alone(matcher, *job))
 
 
+def test_messages_and_authors_by_shape_are_those_of_each_line() -> None:
+    seed, table = random.Random(16), ShapeTable(lambda _: ())
+    lines = [seed.choice(PREFIXES) + line for line in examples()[::9]]
+    for line in [*lines, *(others(line, seed) for line in lines * 3)]:
+        data = line.encode(errors="surrogateescape")
+        text = text_of(data)
+        assert table.message(text) == (peel(text).message or text).strip()
+        assert table.author(data, 0, shape(data)) == author_of(data)
+
+
 def assert_same(result: SourceScan, expected: SourceScan) -> None:
     for line in (*result.lines, *expected.lines):
         line.prefix = replace(line.prefix, message="")  # kept of none that is remembered
@@ -155,8 +167,8 @@ MATCHER = matcher_of(Catalog([CODE, ANCHORED], [], {}, "t"))
 @pytest.fixture
 def taught(monkeypatch: pytest.MonkeyPatch) -> Matcher:
     """A matcher that has seen these two lines, and cannot look at any of their shape."""
-    monkeypatch.setattr(memory, "SEARCHES_PAY", 0)
-    monkeypatch.setattr(memory, "READINGS_PAY", 0)
+    monkeypatch.setattr(gather, "SEARCHES_PAY", 0)
+    monkeypatch.setattr(scanner, "READINGS_PAY", 0)
     afresh(MATCHER)
     for _ in range(2):
         scanned(
@@ -248,7 +260,7 @@ def test_a_full_memory_begins_anew(taught: Matcher, monkeypatch: pytest.MonkeyPa
     lines = [f"{'x' * (number % 90)} code 1 of {'y' * number}" for number in range(90)]
     for _ in range(3):
         scanned(taught, *lines)
-    assert len(taught.known._shapes.known) < 40
+    assert len(taught.shapes.entries) < 40
 
 
 @pytest.mark.usefixtures("large")

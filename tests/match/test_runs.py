@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from diagnose.match.shapes import runs, shape
+from diagnose.match.rows import shape
+from diagnose.match.shapes import runs
 
 TEXTS = [
     b"",
@@ -22,7 +23,7 @@ TEXTS = [
 
 
 def shapes_of(data: bytes) -> list[bytes]:
-    return [line + b"\n" for line in shape(data).split(b"\n")]
+    return shape(data).split(b"\n")
 
 
 def mixed(seed: int) -> bytes:
@@ -49,7 +50,7 @@ def test_lines_are_those_of_splitting(data: bytes) -> None:
 @pytest.mark.parametrize("data", [*TEXTS, *map(mixed, range(60))])
 def test_backwards_gives_the_lines_before_a_place(data: bytes) -> None:
     told, shapes = runs(data), shapes_of(data)
-    kinds = {b"step 0\n", b"a\n", b"0\n", b"\n"}
+    kinds = {b"step 0", b"a", b"0", b""}
     for high in {0, 1, len(data) // 2, len(data), len(data) + 1}:
         before = [
             (number, told.span(number)[0], same)
@@ -61,7 +62,7 @@ def test_backwards_gives_the_lines_before_a_place(data: bytes) -> None:
 
 def test_a_kind_that_was_removed_is_passed_over() -> None:
     told = runs(b"a 1\na 2\nb\na 3\na 4\nb\n")
-    kinds, numbers = {b"a 0\n", b"b\n"}, []
+    kinds, numbers = {b"a 0", b"b"}, []
     for number, _, same in told.backwards(kinds, 100):
         numbers.append(number)
         kinds.discard(same)
@@ -70,6 +71,6 @@ def test_a_kind_that_was_removed_is_passed_over() -> None:
 
 def test_neighbours_are_one_run() -> None:
     told = runs(b"a 1\na 2\na 3\nb\na 4\n")
-    assert told.kinds == [b"a 0\n", b"b\n", b"a 0\n", b"\n"]
-    found = [([*numbers], [*starts]) for _, numbers, starts in told.lines_of({b"a 0\n"})]
+    assert told.kinds == [b"a 0", b"b", b"a 0", b""]
+    found = [([*numbers], [*starts]) for _, numbers, starts in told.lines_of({b"a 0"})]
     assert found == [([0, 1, 2], [told.span(n)[0] for n in range(3)]), ([4], [told.span(4)[0]])]

@@ -13,7 +13,6 @@ from diagnose.match import gather
 from diagnose.match import scanner as scan
 from diagnose.match.compile import MATCH_TIMEOUT_S, matcher_of
 from diagnose.match.lines import LINE_WINDOW, TEXT_LIMIT
-from diagnose.match.memory import Recall
 
 ERROR = Signature("t.error", "", "cause", [r"bad thing (?P<value>\d+)"], cause="env.config")
 ANCHORED = Signature("t.anchored", "", "context", [r"^step zero$"])
@@ -113,7 +112,7 @@ def test_after_some_lines_made_to_hurt_long_lines_get_little_time(
 
     monkeypatch.setattr(scan, "thread_time", lambda: clock[0])
     monkeypatch.setattr(MATCHER, "find", search)
-    monkeypatch.setattr(MATCHER, "recall", Recall(MATCHER))
+    MATCHER.__dict__.pop("shapes", None)
     long, short = b"bad thing 1" + b" x" * scan.HARMLESS + b"\n", b"bad thing 2\n"
     scan.scan_source(source(long * 30 + short), MATCHER)
     hurt, others = scan.HURTFUL_LINES, 30 - scan.HURTFUL_LINES

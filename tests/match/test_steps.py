@@ -13,8 +13,8 @@ import diagnose
 from diagnose.catalog.schema import Catalog, Signature
 from diagnose.ingest.source import Chunk
 from diagnose.match.compile import matcher_of
+from diagnose.match.gather import search
 from diagnose.match.lines import author_of
-from diagnose.match.memory import KnownLines
 from diagnose.match.steps import (
     BLOCK,
     FEW_AUTHORS,
@@ -161,16 +161,16 @@ def test_of_known_lines_the_same_is_kept(rows: list[tuple[bytes, bytes, int]], m
     lines = [tag + said % next(numbers) for tag, said, times in rows for _ in range(times)]
     lines += [b"a line that is new: step %d loss 3" % number for number in range(more)]
     chunk = Chunk(b"\n".join(lines) + b"\n", 0, 1)
-    memory = KnownLines(MATCHER)
+    MATCHER.__dict__.pop("shapes", None)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("diagnose.match.memory.SEARCHES_PAY", 0)
+        patch.setattr("diagnose.match.gather.SEARCHES_PAY", 0)
         for _ in range(2):
-            memory.search(Chunk(b"\n".join(lines[: len(lines) - more]) + b"\n", 0, 1), 0)
-        told = memory.search(chunk, 0).steps
+            search(Chunk(b"\n".join(lines[: len(lines) - more]) + b"\n", 0, 1), 0, MATCHER)
+        told = search(chunk, 0, MATCHER).steps
     assert (told is None) == (4 * more > len(lines) + 1)
-    expected, search = StepSearch(MATCHER), StepSearch(MATCHER)
-    assert search.feed(0, chunk, told) == expected.feed(0, chunk)
+    expected, searched = StepSearch(MATCHER), StepSearch(MATCHER)
+    assert searched.feed(0, chunk, told) == expected.feed(0, chunk)
     size = len(chunk.data)
-    assert [hits for *_, hits in search.last_words(size)] == [
+    assert [hits for *_, hits in searched.last_words(size)] == [
         hits for *_, hits in expected.last_words(size)
     ]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from diagnose.formats import table
-from diagnose.match.digits import blind
+from diagnose.match.build import blind
 from diagnose.parse.prefix import Prefix, Row, peel
 from diagnose.parse.repeated import peel_repeated, way_of
 from diagnose.redact.credentials import data

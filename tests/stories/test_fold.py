@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from diagnose.stories.story import State
-from diagnose.timeline.author import Author
-from diagnose.timeline.event import Timeline
+from diagnose.timeline.event import Author, Timeline
 from tests.infer.rows import Row, ended, matched, signature, step, stories_of, wait
 
 LOST = signature("t.lost", "net.storage")

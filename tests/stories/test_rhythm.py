@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from diagnose.stories.work import progress_of, rhythms
-from diagnose.timeline.author import Author
+from diagnose.timeline.event import Author
 from tests.infer.rows import at, step
 
 Row = dict[str, Any]

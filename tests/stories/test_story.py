@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from diagnose.stories.story import Story
-from diagnose.timeline.event import Timeline
-from diagnose.timeline.learned import Learned
+from diagnose.timeline.event import Learned, Timeline
 from tests.infer.rows import bar, ended, finished, marker, stack, step, stories_of, wait
 
 

@@ -11,9 +11,7 @@ import diagnose
 from diagnose.ingest import text_source
 from diagnose.job.load import read
 from diagnose.timeline.attribution import name_authors
-from diagnose.timeline.draft import Draft
-from diagnose.timeline.event import Meaning, Timeline
-from diagnose.timeline.learned import Learned
+from diagnose.timeline.event import Event, Learned, Meaning, Timeline
 
 from .told import ERROR, WATCHDOG, matches, of, timeline
 
@@ -254,7 +252,7 @@ def ranks(*rows: dict[str, Any]) -> list[int | None]:
         "source": "a",
         "attempt": 0,
     }
-    found = [Draft(**(given | {"line": line} | row)) for line, row in enumerate(rows, 1)]
+    found = [Event(**(given | {"line": line} | row)) for line, row in enumerate(rows, 1)]
     name_authors(found)
     return [draft.rank for draft in found]
 
@@ -340,7 +338,7 @@ def test_a_task_number_on_several_hosts_is_of_several_steps() -> None:
 def test_numbered_files_are_of_ranks_where_most_ranks_have_one(
     files: list[str], world: str, ranks: list[int | None]
 ) -> None:
-    found = [Draft(source=name) for name in files]
+    found = [Event(source=name) for name in files]
     found[0] = replace(found[0], fields={"world_size": world})
     name_authors(found)
     assert [draft.rank for draft in found] == ranks

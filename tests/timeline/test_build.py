@@ -10,8 +10,8 @@ from diagnose.ingest import text_source
 from diagnose.job.load import read
 from diagnose.parse.stamps import Stamp
 from diagnose.timeline.build import build
-from diagnose.timeline.draft import PENDING, Draft, document
 from diagnose.timeline.event import Event, Meaning, Work
+from diagnose.timeline.readings import PENDING, document
 
 from .told import ERROR, RESTART, matches, of, timeline
 
@@ -100,7 +100,7 @@ def test_folders_name_the_attempt() -> None:
 # --------------------------------------------------------------------------- documents
 
 
-def dumped(rank: int, seq: int, ns: int | None, **more: object) -> Draft:
+def dumped(rank: int, seq: int, ns: int | None, **more: object) -> Event:
     """A pending operation of a dump."""
     meaning = Meaning(kind="collective", signal=PENDING)
     draft = document(f"fr_{rank}", 0, rank, "", meaning, Work(seq=seq))
@@ -109,7 +109,7 @@ def dumped(rank: int, seq: int, ns: int | None, **more: object) -> Draft:
     return replace(draft, **more)
 
 
-def built(drafts: list[Draft], log: str = "", **clocks: int) -> list[Event]:
+def built(drafts: list[Event], log: str = "", **clocks: int) -> list[Event]:
     job = read([text_source(log or "quiet", "job.log")])
     return [*build(job.scans, job.catalog, drafts, clocks)]
 

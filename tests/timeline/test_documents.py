@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from diagnose.timeline.draft import document
 from diagnose.timeline.event import Meaning
+from diagnose.timeline.readings import document
 
 
 def test_a_document_knows_its_own_rank() -> None:

@@ -11,8 +11,7 @@ from diagnose.catalog.load import load_catalog
 from diagnose.ingest import text_source
 from diagnose.job.load import read
 from diagnose.timeline import runs
-from diagnose.timeline.draft import Draft
-from diagnose.timeline.event import Timeline
+from diagnose.timeline.event import Event, Timeline
 
 from .told import RESTART, timeline
 
@@ -201,7 +200,7 @@ def test_who_is_stopped_or_refuses_to_start_has_ended() -> None:
     ],
 )
 def test_what_a_run_is_doing_where_its_log_ends(text: str, state: str) -> None:
-    drafts = [event for event in timeline(job=text) if isinstance(event, Draft)]
+    drafts = [event for event in timeline(job=text) if isinstance(event, Event)]
     machine = runs.Machine(drafts, load_catalog().external_ends)
     assert [*machine.begins()] == [] or text.count(opened()) == 2
     assert machine.run.state.name == state

@@ -22,8 +22,8 @@ from diagnose.infer.judge.verdict import Verdict
 from diagnose.infer.rules import signatures
 from diagnose.infer.rules.base import Context, Hypothesis, Lost, Tier
 from diagnose.text.times import iso
-from diagnose.timeline.draft import DOCUMENT_SIGNALS
 from diagnose.timeline.event import Event, Timeline
+from diagnose.timeline.readings import DOCUMENT_SIGNALS
 
 if TYPE_CHECKING:
     from diagnose.infer.collectives.clock_fit import ClockFit

@@ -34,8 +34,8 @@ from diagnose.infer.judge.wait_graph import Ends, Graph, build, ends_of
 from diagnose.infer.judge.witnesses import Frontier, heads_of, witnessed
 from diagnose.parse.nccl_inits import INIT
 from diagnose.text.ranks import ranks_phrase
-from diagnose.timeline.draft import IDLE, PENDING
 from diagnose.timeline.event import Timeline
+from diagnose.timeline.readings import IDLE, PENDING
 
 # By group and number what ranks with a dump call there.
 _Called = Mapping[tuple[str, bool, int], set[CallKind]]

@@ -20,8 +20,8 @@ from diagnose.infer.judge.standing import Members, Standing
 from diagnose.infer.judge.verdict import CallKind, Op, gathered_size
 from diagnose.parse.flight_recorder import COMPLETED, STARTED, Call, Sizes
 from diagnose.parse.stamps import Stamp
-from diagnose.timeline.draft import IDLE, PENDING, Draft, document
-from diagnose.timeline.event import Meaning, Work
+from diagnose.timeline.event import Event, Meaning, Work
+from diagnose.timeline.readings import IDLE, PENDING, document
 
 _Numbers = npt.NDArray[np.integer[Any]]
 Sent = dict[tuple[int, str, str, int], int]  # rank, group, operation and peer → how many
@@ -245,7 +245,7 @@ def counted_sends(table: Table, counted: Collection[int]) -> tuple[npt.NDArray[n
     }
 
 
-def table_rows(table: Table, hosts: Mapping[str, str | None]) -> list[Draft]:
+def table_rows(table: Table, hosts: Mapping[str, str | None]) -> list[Event]:
     """One event per operation that a rank stood in.
 
     `hosts` are those that the names of the dumps tell, by name.
@@ -273,7 +273,7 @@ def _ordinal(ranks: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
 
 def _row(
     table: Table, groups: Sequence[Group], hosts: Mapping[str, str | None], place: int, tells: str
-) -> Draft:
+) -> Event:
     op = {name: int(column[place]) for name, column in table.columns.items()}
     rank, created, site = op["rank"], op["time_created"], table.sites[op["site"]]
     group, file = groups[op["group"]], table.files[rank]

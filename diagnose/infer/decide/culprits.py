@@ -14,10 +14,8 @@ from diagnose.catalog.schema import CauseClass
 from diagnose.infer.rules.base import Hypothesis, explains, most
 from diagnose.stories.silence import fell_silent_with
 from diagnose.stories.story import State, Stories, Story, only_lost_peers
-from diagnose.timeline.author import Author
 from diagnose.timeline.captures import captured_ranks
-from diagnose.timeline.event import Timeline
-from diagnose.timeline.learned import Learned
+from diagnose.timeline.event import Author, Learned, Timeline
 
 _REPEATED = 2  # times that one process prints its exception, as by a logger and the launcher
 _ALIVE = ("slow", "stuck_host", "stuck_device")  # kinds of culprits that still run

@@ -12,8 +12,8 @@ from operator import itemgetter
 
 from diagnose.stories.silence import Silence
 from diagnose.stories.work import finished_bar, percent
-from diagnose.timeline.draft import PENDING
 from diagnose.timeline.event import Event, Timeline
+from diagnose.timeline.readings import PENDING
 
 _MS = 1_000_000
 # A bar whose own clock says about the wait's length was moving while the others waited.

@@ -16,8 +16,7 @@ from typing import NamedTuple, TypeVar
 from diagnose.infer.events.exceptions import last_tracebacks
 from diagnose.infer.judge.verdict import Op, is_p2p
 from diagnose.timeline.captures import integer
-from diagnose.timeline.event import Event, Timeline
-from diagnose.timeline.learned import Learned
+from diagnose.timeline.event import Event, Learned, Timeline
 
 _MS = 1_000_000
 _CLOCK = 2_000_000_000  # ns by which waits of one rank may seem apart that began together

@@ -21,8 +21,7 @@ from diagnose.lazy import expression
 from diagnose.parse.prefix import peel
 from diagnose.stories.story import lost_peer
 from diagnose.timeline.ends import exit_code, exits_named, killed_by_launcher
-from diagnose.timeline.event import Event, Timeline
-from diagnose.timeline.learned import Learned
+from diagnose.timeline.event import Event, Learned, Timeline
 
 # How far a signal reaches as evidence of the class that it shows, and what it did to the process.
 SIGNALS: Mapping[str, tuple[Tier, str]] = {

@@ -20,8 +20,7 @@ from diagnose.stories.deeds import after
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.captures import captured_ranks, integer, rank_of
 from diagnose.timeline.ends import Raised, killed_by_launcher
-from diagnose.timeline.event import Event, Fields, Timeline
-from diagnose.timeline.learned import Learned
+from diagnose.timeline.event import Event, Fields, Learned, Timeline
 
 _Process = tuple[str, str | None, int | None, int | None]
 # Clocks of two hosts are not trusted to agree better than this.

@@ -12,8 +12,8 @@ from diagnose.infer.stacks.classify import Place
 from diagnose.infer.stacks.frame_table import SAYS, WAITING, State
 from diagnose.parse.tracebacks import Frame
 from diagnose.text.ranks import fold_ranks
-from diagnose.timeline.draft import STANDS, Draft, document
-from diagnose.timeline.event import Meaning, Work
+from diagnose.timeline.event import Event, Meaning, Work
+from diagnose.timeline.readings import STANDS, document
 
 _FEW = 4  # one in so many ranks is apart from a place that only the many make one of waiting
 _DEEP = 2  # calls below where the others are, so that it is no wrapper of what they are in
@@ -284,12 +284,12 @@ def _compare(classes: list[PlaceClass]) -> list[PlaceClass]:
     ]
 
 
-def place_rows(classes: Sequence[PlaceClass]) -> list[Draft]:
+def place_rows(classes: Sequence[PlaceClass]) -> list[Event]:
     """One event per rank whose stack is known."""
     return [_row(place) for group in classes for place in group.places]
 
 
-def _row(place: Place) -> Draft:
+def _row(place: Place) -> Event:
     meaning = Meaning(
         kind="place",
         severity="info",

@@ -12,8 +12,7 @@ from itertools import accumulate
 from diagnose.cost import moment as parse
 from diagnose.job.model import Job
 from diagnose.text import times
-from diagnose.timeline.event import Event, Timeline
-from diagnose.timeline.positions import taken
+from diagnose.timeline.event import Event, Timeline, taken
 
 MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September",

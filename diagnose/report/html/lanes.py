@@ -26,8 +26,7 @@ from diagnose.report.html.shell import Numbers
 from diagnose.report.html.tables import Findings
 from diagnose.report.safe import Scrub
 from diagnose.text.ranks import ranks_phrase
-from diagnose.timeline.event import Event, Meaning, Timeline
-from diagnose.timeline.positions import merged, taken
+from diagnose.timeline.event import Event, Meaning, Timeline, merged, taken
 
 PHASES = (
     "init", "preprocessing", "model_load", "training", "evaluation", "checkpoint", "inference",

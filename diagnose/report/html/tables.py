@@ -21,8 +21,7 @@ from diagnose.report.html.clock import Events
 from diagnose.report.safe import Scrub
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.captures import stated_facts
-from diagnose.timeline.event import Event, Timeline
-from diagnose.timeline.positions import taken
+from diagnose.timeline.event import Event, Timeline, taken
 
 # --- findings: what the catalog recognised, alike lines of many ranks as one ----------------------
 

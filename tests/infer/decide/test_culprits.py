@@ -7,7 +7,7 @@ import pytest
 import diagnose
 from diagnose.catalog.load import load_catalog
 from diagnose.infer.decide.culprits import borrow_culprits, name_culprits
-from diagnose.timeline.learned import Learned
+from diagnose.timeline.event import Learned
 
 from ..rows import ended, marker, step, stories_of
 from ..rows import hypothesis as one

@@ -9,7 +9,7 @@ from diagnose.infer.events.facts import Facts
 from diagnose.infer.rules.base import Hypothesis, Tier
 from diagnose.infer.rules.endings import propose_exits as propose
 from diagnose.timeline.ends import exit_code
-from diagnose.timeline.learned import Learned
+from diagnose.timeline.event import Learned
 
 from ..rows import context, ended, finished, step, wait
 

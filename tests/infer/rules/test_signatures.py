@@ -8,8 +8,7 @@ import diagnose
 from diagnose.catalog.load import load_catalog
 from diagnose.infer.rules.base import Hypothesis, Tier
 from diagnose.infer.rules.signatures import culprits_of, gpu_ranks, pci_bus, propose
-from diagnose.timeline.event import Timeline
-from diagnose.timeline.learned import Learned
+from diagnose.timeline.event import Learned, Timeline
 
 from ..rows import at, catalog, context, matched, signature, step, wait
 

@@ -9,7 +9,7 @@ from diagnose.ingest import text_source
 from diagnose.job.load import read
 from diagnose.parse.prefix import glued_rank
 from diagnose.text.times import moment
-from diagnose.timeline.draft import drafts
+from diagnose.timeline.readings import events_of_scans
 
 from .told import ERROR, WATCHDOG, matches, of, timeline
 
@@ -31,7 +31,7 @@ def test_a_watchdog_line_fills_the_fields_of_a_collective() -> None:
 def test_lines_about_many_tasks_become_events_up_to_a_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("diagnose.timeline.draft._TASKS_LIMIT", 10)
+    monkeypatch.setattr("diagnose.timeline.readings._TASKS_LIMIT", 10)
     exits = timeline(log="srun: error: node1: tasks 0-7: Killed\n" * 4).signalling("exit")
     lines = [event.line for event in exits]
     assert [lines.count(line) for line in (1, 2, 3, 4)] == [8, 3, 1, 1]
@@ -98,7 +98,7 @@ def test_absurd_durations_and_ranks_are_not_told(number: int) -> None:
 
 def test_first_and_last_lines_carry_the_level_of_their_logger() -> None:
     job = read([text_source("2026-06-02 08:00:00,000 ERROR trainer quiet\nquiet too\n", "a.log")])
-    found = [*drafts(job.scans, job.catalog.signatures)]
+    found = [*events_of_scans(job.scans, job.catalog.signatures)]
     edges = [draft for draft in found if draft.meaning.kind == "edge"]
     assert {(draft.line, draft.meaning.severity) for draft in edges} == {(1, "error"), (2, None)}
 

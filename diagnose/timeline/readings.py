@@ -6,21 +6,21 @@ Its time is not yet on the job's clock, and who wrote it may only follow from ot
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from operator import attrgetter
 
 from diagnose.catalog.entries import COUNTER
 from diagnose.catalog.schema import Signature
 from diagnose.ingest.source import Source, is_document
 from diagnose.lazy import expression
-from diagnose.match.lines import Line
+from diagnose.match.lines import Reading
 from diagnose.match.scanner import SourceScan
 from diagnose.parse.prefix import Prefix, glued_rank
 from diagnose.parse.stamps import Stamp, time_in
+from diagnose.parse.tracebacks import TRACEBACK
 from diagnose.timeline.captures import captured_ranks, integer, rank_of
-from diagnose.timeline.event import NO_WORK, Event, Fields, Meaning, Work
-from diagnose.timeline.learned import Learned
+from diagnose.timeline.event import NO_WORK, Event, Fields, Learned, Meaning, Work
 from diagnose.timeline.meaning import GLUED, SUBJECT, statements_of, work_of
-from diagnose.timeline.records import with_authors
 
 _TEXT_LIMIT = 1000
 _TASKS_LIMIT = 20_000  # events that lines about many tasks may become in one job
@@ -51,55 +51,16 @@ _EVALUATES = expression(r"(?i)^\W*(?:eval|valid|test(?:ing)?\b)")
 PENDING, IDLE, STANDS = "pending", "idle", "stands"
 DOCUMENT_SIGNALS = (PENDING, IDLE, STANDS)
 
-Author = tuple[int, str | None, int | None]  # rank, host and process
 
-
-@dataclass(slots=True)
-class Draft(Event):
-    """An event that has no place in its job yet, and what gives it one; it becomes the event.
-
-    `stamp` and `mtime` are as in `timeline.clock.Printed`. `mapped_rank` of `mapped_of` is a rank
-    inside of a communicator of that size, `peer_rank` one of a communicator of unknown size.
-    `device` is the CUDA device of the thread that printed it.
-    `pod`: its host is the name of a pod.
-    `document`: no line of a log tells it, but a dump or a stack that knows its own rank.
-    """
-
-    stamp: Stamp | None = None
-    mtime: float | None = None
-    node: int | None = None
-    device: int | None = None
-    mapped_rank: int | None = None
-    mapped_of: int | None = None
-    peer_rank: int | None = None
-    document: bool = False
-    pod: bool = False
-
-
-@dataclass(slots=True)
-class Drafted(SourceScan):
-    """A scan of which the drafts were made already, in another process.
-
-    These stand for its lines; `authors` are the ranks, hosts and processes that its lines name.
-    """
-
-    drafts: list[Draft] = field(default_factory=list)
-    authors: list[Author] = field(default_factory=list)
-
-    def holds_text(self) -> bool:
-        """Whether the source holds anything but blanks."""
-        return bool(self.drafts)
-
-
-def drafts(scans: Iterable[SourceScan], signatures: Sequence[Signature]) -> list[Draft]:
+def events_of_scans(scans: Iterable[SourceScan], signatures: Sequence[Signature]) -> list[Event]:
     """What the sources of a job tell: of each its matches, then its first and last lines."""
-    found: list[Draft] = []
+    found: list[Event] = []
     for scan in scans:
-        found += scan.drafts if isinstance(scan, Drafted) else drafts_of(scan, signatures)
+        found += events_of(scan, signatures) if scan.events is None else scan.events
     return _by_task(found)
 
 
-def _by_task(found: list[Draft]) -> list[Draft]:
+def _by_task(found: list[Event]) -> list[Event]:
     """The drafts, of an exit of many tasks one for each.
 
     srun tells of many tasks in one line; a task is a rank if it starts one per GPU.
@@ -107,7 +68,7 @@ def _by_task(found: list[Draft]) -> list[Draft]:
     many = [d for d in found if d.meaning.signal == "exit" and "ranks" in d.fields]
     if not many:
         return found
-    left, of_tasks = _TASKS_LIMIT, dict[int, list[Draft]]()
+    left, of_tasks = _TASKS_LIMIT, dict[int, list[Event]]()
     for draft in many:
         tasks = captured_ranks(draft.fields["ranks"])[:left]
         left -= max(0, len(tasks) - 1)
@@ -115,13 +76,13 @@ def _by_task(found: list[Draft]) -> list[Draft]:
     return [one for draft in found for one in of_tasks.get(id(draft), (draft,))]
 
 
-def drafts_of(scan: SourceScan, signatures: Sequence[Signature]) -> Iterator[Draft]:
+def events_of(scan: SourceScan, signatures: Sequence[Signature]) -> Iterator[Event]:
     """What one source signal, a line about many tasks as one draft."""
     for line, author in with_authors(scan.lines, scan.edges):
         for match, meaning, work, of_whom in statements_of(line, signatures):
             captures = line.matches[match][1] if match >= 0 else {}
             stated = work or work_of(captures)
-            draft = _draft(scan.source, line, meaning, stated, captures, author)
+            draft = _event(scan.source, line, meaning, stated, captures, author)
             if draft.rank is None and meaning.role in GLUED:
                 draft.rank = glued_rank(line.text)
                 draft.learned = Learned.LINE if draft.rank is not None else None
@@ -131,37 +92,37 @@ def drafts_of(scan: SourceScan, signatures: Sequence[Signature]) -> Iterator[Dra
     for line, counter in scan.beats:
         message = line.prefix.message
         if _LOADS.search(message) and not _STEPS.search(message):
-            yield _draft(scan.source, line, _OF_LOADING, NO_WORK, {})
+            yield _event(scan.source, line, _OF_LOADING, NO_WORK, {})
             continue
         meaning = _OF_EVALUATION if _EVALUATES.match(message) else _BEAT
-        yield _draft(scan.source, line, meaning, Work(step=counter), {})
+        yield _event(scan.source, line, meaning, Work(step=counter), {})
     # The first and last words of a process are not those of a report about it.
     for line in () if is_document(scan.source.kind) else scan.edges:
         yield _edge(scan.source, line)
     for before, line in scan.beginnings:
         if before.line < line.line:
             yield _edge(scan.source, before)
-        yield _draft(scan.source, line, _BEGINS, NO_WORK, {})
+        yield _event(scan.source, line, _BEGINS, NO_WORK, {})
     if scan.own_way is not None:
         line, found = scan.own_way
-        draft = _draft(scan.source, line, _OWN_WAY, NO_WORK, {"others": str(found.others)})
+        draft = _event(scan.source, line, _OWN_WAY, NO_WORK, {"others": str(found.others)})
         if draft.rank is None and found.rank is not None:
             draft.rank, draft.learned = found.rank, Learned.LINE
         yield draft
 
 
-def _edge(source: Source, line: Line) -> Draft:
-    return _draft(source, line, _EDGES.get(line.prefix.level or "", _EDGE), NO_WORK, {})
+def _edge(source: Source, line: Reading) -> Event:
+    return _event(source, line, _EDGES.get(line.prefix.level or "", _EDGE), NO_WORK, {})
 
 
-def _draft(
+def _event(
     source: Source,
-    line: Line,
+    line: Reading,
     meaning: Meaning,
     work: Work,
     captures: Fields,
     author: Prefix | None = None,
-) -> Draft:
+) -> Event:
     prefix = author or line.prefix
     rank, local_rank, task, host = prefix.rank, prefix.local_rank, prefix.task, prefix.host
     learned = None
@@ -169,7 +130,7 @@ def _draft(
         learned = Learned.LINE
     elif source.rank is not None and not _of_a_launcher(meaning, captures):
         rank, learned = source.rank, Learned.FILE
-    return Draft(
+    return Event(
         source.name,
         line.line,
         line.offset,
@@ -207,7 +168,7 @@ def _of_a_launcher(meaning: Meaning, captures: Fields) -> bool:
     return meaning.kind == "exit" and "local_rank" in captures
 
 
-def _name_subject(draft: Draft, captures: dict[str, str]) -> None:
+def _name_subject(draft: Event, captures: dict[str, str]) -> None:
     """Give the event to whom its line speaks of, where that is not who printed it."""
     signal = draft.meaning.signal
     if signal in SUBJECT or draft.meaning.role in ("phase", "progress"):
@@ -240,13 +201,59 @@ def document(
     meaning: Meaning,
     work: Work = NO_WORK,
     site: str | None = None,
-) -> Draft:
+) -> Event:
     """The draft of what no line signal, but a document (a dump, a report, a stack) of its rank.
 
     `site` is a place in user code.
     """
     fields = {"site": site} if site else {}
-    return Draft(
+    return Event(
         source, line, 0, text, meaning, work, fields,
         rank=rank, learned=Learned.LINE, document=True,
     )  # fmt: skip
+
+
+# Records of several lines: a logger puts its prefix in front of the first one only. The lines of a
+# traceback are those of who wrote the line that it begins on, or the error right above it, as far
+# as they have no prefix of their own. So much is written at once, and rarely torn.
+_REACH = 300  # lines of one traceback
+_ERRORS = ("ERROR", "FATAL")
+_NATIVE = frozenset({"c10", "nccl", "glog", "dmesg", "kmsg"})  # never with a traceback
+_PLACE = attrgetter("line", "offset")
+_INDENTED = (" ", "\t", TRACEBACK)  # with which lines of a traceback begin, up to its exception
+
+
+def with_authors(
+    lines: Sequence[Reading], others: Iterable[Reading] = ()
+) -> Iterator[tuple[Reading, Prefix]]:
+    """Lines in their order, each with what says who wrote it: its own prefix or its record's.
+
+    `others` are lines of the same source that tell nothing, but where a record begins or ends.
+    """
+    error = record = None
+    numbers = {line.line for line in lines}
+    between = [line for line in others if line.line not in numbers]
+    for line in sorted([*lines, *between], key=_PLACE):
+        if line.prefix.names:
+            named = _names_author(line.prefix)
+            record = line if named and TRACEBACK in line.text else None
+            error = line if named and _by_python(line.prefix) else None
+        elif line.text.startswith(TRACEBACK):
+            below = error is not None and line.line == error.line + 1
+            record = error if below else None
+        if record is not None and line.line > record.line + _REACH:
+            record = None
+        if line.line in numbers:
+            yield line, line.prefix if record is None else record.prefix
+        if record is not line and not line.text.startswith(_INDENTED):
+            record = None  # its exception, or somebody else's line
+
+
+def _by_python(prefix: Prefix) -> bool:
+    """Whether a logger of Python wrote an error, which may go on with the exception."""
+    return prefix.level in _ERRORS and _NATIVE.isdisjoint(prefix.names)
+
+
+def _names_author(prefix: Prefix) -> bool:
+    known = (prefix.rank, prefix.local_rank, prefix.group_rank, prefix.task, prefix.pid)
+    return any(number is not None for number in known)
