@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import compress
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from diagnose.catalog.schema import Catalog
@@ -45,9 +47,22 @@ def complete(job: Job) -> None:
     events = [one for one in job.events.signalling(CONCLUDED) if around(one.signature)]
     if not events:
         return
-    lines = job.lines_around([event.place for event in events], _ABOVE, _BELOW)
+    texts = job.lines_near((event.place for event in events), _ABOVE, _BELOW)
+    known: dict[tuple[str, re.Pattern[str]], list[_Captured]] = {}
+
+    def captured(source: str, expression: re.Pattern[str]) -> list[_Captured]:
+        if (source, expression) not in known:
+            known[source, expression] = [*_captures(expression, texts.get(source, {}))]
+        return known[source, expression]
+
     for event in events:
-        event.fields = {**_named(event, lines.get(event.place, {})), **event.fields}
+        above, below = around(event.signature) or ([], [])
+        found: dict[str, str] = {}
+        for expression in above:
+            found |= _last(captured(event.source, expression), event.line)
+        for expression in below:
+            found |= _next(captured(event.source, expression), event.line)
+        event.fields = {**found, **event.fields}
 
 
 def of_the_job(timeline: Timeline) -> tuple[Timeline, list[str]]:
@@ -61,10 +76,11 @@ def of_the_job(timeline: Timeline) -> tuple[Timeline, list[str]]:
     left: dict[int, str] = {}
     elsewhere: dict[str | None, list[str]] = defaultdict(list)
     claims = timeline.signalling(CONCLUDED)
-    for number, claim in enumerate(claims):
+    before: dict[tuple[str | None, tuple[str | None, ...]], list[int]] = defaultdict(list)
+    for claim in claims:
         for id_ in about(claim.signature).get("takes_back", ()):
-            same = (one for one in claims[:number] if one.signature == id_)
-            left |= {one.index: "" for one in same if _of_whom(one) == _of_whom(claim)}
+            left |= dict.fromkeys(before.pop((id_, _of_whom(claim)), ()), "")
+        before[claim.signature, _of_whom(claim)].append(claim.index)
         if claim.cause is None:
             left[claim.index] = ""
             continue
@@ -112,23 +128,25 @@ def _short(host: str) -> str:
     return host.lower().partition(".")[0]
 
 
-def _named(event: Event, lines: Mapping[int, str]) -> dict[str, str]:
-    """What the nearest lines capture of which the expressions of a row complete a claim."""
-    above, below = around(event.signature) or ([], [])
-    numbers = sorted(lines)
-    before = [lines[number] for number in reversed(numbers) if number < event.line]
-    after = [lines[number] for number in numbers if number > event.line]
-    found: dict[str, str] = {}
-    for expressions, near in ((above, before), (below, after)):
-        for expression in expressions:
-            found |= next(_captures(expression, near), {})
-    return found
+_Captured = tuple[int, dict[str, str]]  # a line, and what is captured in it
 
 
-def _captures(expression: re.Pattern[str], lines: Iterable[str]) -> Iterator[dict[str, str]]:
-    matches = (expression.search(line) for line in lines)
-    yield from (
-        {name: part for name, part in match.groupdict().items() if part}
-        for match in matches
-        if match is not None
-    )
+def _captures(expression: re.Pattern[str], lines: Mapping[int, str]) -> Iterator[_Captured]:
+    """The lines that an expression finds, in order."""
+    for number in sorted(lines):
+        if (match := expression.search(lines[number])) is not None:
+            yield number, {name: part for name, part in match.groupdict().items() if part}
+
+
+def _last(captured: Sequence[_Captured], line: int) -> dict[str, str]:
+    """What is captured in the nearest line above."""
+    at = bisect_left(captured, line, key=itemgetter(0)) - 1
+    near = at >= 0 and line - captured[at][0] <= _ABOVE
+    return captured[at][1] if near else {}
+
+
+def _next(captured: Sequence[_Captured], line: int) -> dict[str, str]:
+    """What is captured in the nearest line below."""
+    at = bisect_right(captured, line, key=itemgetter(0))
+    near = at < len(captured) and captured[at][0] - line <= _BELOW
+    return captured[at][1] if near else {}

@@ -103,6 +103,14 @@ class Job:
 
         return lines_around(self, places, above, below)
 
+    def lines_near(
+        self, places: Iterable[tuple[str, int]], above: int, below: int
+    ) -> dict[str, dict[int, str]]:
+        """The same by source, each line once; see `diagnose.job.reread`."""
+        from diagnose.job.reread import lines_near  # noqa: PLC0415  it needs this class
+
+        return lines_near(self, places, above, below)
+
     def _spent(self) -> Iterator[SourceScan]:
         """The scans, each without its lines once these were looked at.
 

@@ -8,7 +8,7 @@ nothing is read: a second pass over a large compressed log would cost more than 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import compress
 from typing import TYPE_CHECKING
 
@@ -33,27 +33,41 @@ def lines_around(job: Job, places: Iterable[Place], above: int, below: int) -> d
 
     A place must be that of an event, unless its source is small.
     """
+    places = [*places]
+    near = lines_near(job, places, above, below)
+    return {
+        (source, line): {
+            number: near[source][number]
+            for number in range(line - above, line + below + 1)
+            if number in near[source]
+        }
+        for source, line in places
+        if line in near.get(source, ())
+    }
+
+
+def lines_near(job: Job, places: Iterable[Place], above: int, below: int) -> dict[str, Lines]:
+    """The same lines by source, each once however many places it is near to."""
     wanted: dict[str, set[int]] = defaultdict(set)
     for source, line in places:
         wanted[source].add(line)
     if not wanted:
         return {}
-    found: dict[Place, Lines] = {}
+    found: dict[str, Lines] = defaultdict(dict)
     sources = {source.name: source for source in job.sources if source.name in wanted}
     plain = {name: reader for name, source in sources.items() if (reader := _plain(source))}
     offsets = _offsets(job, {name: lines for name, lines in wanted.items() if name in plain})
     for name, lines in wanted.items():
         at = offsets.get(name, {})
-        for line, offset in at.items():
-            window = WINDOW if sources[name].size > SMALL else SMALL
-            if rows := _from_window(plain[name], line, offset, window, (above, below)):
-                found[name, line] = rows
+        window = WINDOW if name in sources and sources[name].size > SMALL else SMALL
+        for span in _spans(at, window):
+            found[name] |= _from_span(plain[name], span, window, (above, below))
         if name in sources and sources[name].size <= SMALL and lines - at.keys():
-            found |= _from_whole(sources[name], lines - at.keys(), above, below)
+            found[name] |= _from_whole(sources[name], lines - at.keys(), above, below)
     return found
 
 
-def _from_whole(source: Source, lines: set[int], above: int, below: int) -> dict[Place, Lines]:
+def _from_whole(source: Source, lines: set[int], above: int, below: int) -> Lines:
     numbers = {near for line in lines for near in range(line - above, line + below + 1)}
     last = max(numbers)
     rows: Lines = {}
@@ -71,13 +85,10 @@ def _from_whole(source: Source, lines: set[int], above: int, below: int) -> dict
                 rows[number] = _text(data)
         if read > READ_LIMIT or chunk.first_line > last:
             break
-    return {
-        (source.name, line): {
-            near: rows[near] for near in range(line - above, line + below + 1) if near in rows
-        }
-        for line in lines
-        if rows.get(line, "").strip()
-    }
+    for line in lines:
+        if not rows.get(line, "").strip():
+            rows.pop(line, None)
+    return rows
 
 
 def _plain(source: Source) -> TextChunks | None:
@@ -100,13 +111,26 @@ def _offsets(job: Job, wanted: Mapping[str, set[int]]) -> dict[str, dict[int, in
     return found
 
 
-def _from_window(
-    chunks: TextChunks, line: int, offset: int, window: int, reach: tuple[int, int]
+def _spans(at: Mapping[int, int], window: int) -> Iterator[list[tuple[int, int]]]:
+    """Lines with their offsets, in order, together those that are read at once."""
+    span: list[tuple[int, int]] = []
+    for line, offset in sorted(at.items()):
+        if span and (offset - span[-1][1] > window or offset - span[0][1] > READ_LIMIT):
+            yield span
+            span = []
+        span.append((line, offset))
+    if span:
+        yield span
+
+
+def _from_span(
+    chunks: TextChunks, span: list[tuple[int, int]], window: int, reach: tuple[int, int]
 ) -> Lines:
+    (line, offset), last = span[0], span[-1][1]
     start = max(0, offset - window)
     try:
         with chunks.store.open() as reader:
-            data = reader.read_at(start, offset - start + window)
+            data = reader.read_at(start, last - start + window)
     except OSError:
         return {}
     before, after = data[: offset - start], data[offset - start :]
@@ -118,8 +142,13 @@ def _from_window(
         above = above[1:]  # cut by the window
     rows = above[len(above) - reach[0] if len(above) > reach[0] else 0 :]
     first = line - len(rows)
-    rows += after.split(b"\n", reach[1] + 1)[: reach[1] + 1]
-    return {first + index: _text(data) for index, data in enumerate(rows)}
+    rows += after.split(b"\n", span[-1][0] - line + reach[1] + 1)
+    found: Lines = {}
+    for near, _ in span:
+        for number in range(max(near - reach[0], first), near + reach[1] + 1):
+            if number not in found and number - first < len(rows):
+                found[number] = _text(rows[number - first])
+    return found
 
 
 def _text(data: bytes) -> str:

@@ -218,11 +218,6 @@ def author_of(line: bytes, begin: int = 0) -> bytes:
     return author_at(line, begin, author_places(line, begin))
 
 
-def authors_of(lines: Iterable[bytes]) -> set[bytes]:
-    """The authors of lines."""
-    return {*map(author_of, lines)}
-
-
 def author_places(line: bytes, begin: int) -> Sequence[tuple[int, int]]:
     """Where a line that begins there names its author, from its beginning on."""
     tags = _TAGS.match(line, begin)

@@ -48,8 +48,9 @@ def _examples() -> dict[str, str]:
     """One line for each thing that a signature may tell the engine, or role where it tells none."""
     found: dict[str, str] = {}
     for signature in load_catalog(examples=True).signatures:
-        line = signature.examples[0].line
-        found.setdefault(f"{signature.role} {signature.signal}", line)
+        if signature.match:  # else a record states it, no line
+            line = signature.examples[0].line
+            found.setdefault(f"{signature.role} {signature.signal}", line)
     return found
 
 
