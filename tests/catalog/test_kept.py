@@ -1,6 +1,5 @@
 """What is kept between runs: never in the way."""
 
-import errno
 import os
 import time
 from pathlib import Path
@@ -110,10 +109,15 @@ def test_what_nobody_asked_for_in_a_while_is_removed(home: Path) -> None:
 
 
 def test_a_full_disk_leaves_nothing_behind(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(fd: int, data: Any) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    opened = os.fdopen
 
-    monkeypatch.setattr(os, "write", full)
+    def full(fd: int, mode: str) -> Any:
+        disk = os.open("/dev/full", os.O_WRONLY)
+        os.dup2(disk, fd)
+        os.close(disk)
+        return opened(fd, mode)
+
+    monkeypatch.setattr(os, "fdopen", full)
     stored.keep("thing", {"a": b"data"})
     assert list(home.iterdir()) == []
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from diagnose.errors import InputError
+from diagnose.mcp import jobs as mcp_jobs
 from diagnose.mcp.jobs import Jobs, Root
 
 
@@ -88,7 +89,7 @@ def test_links_that_leave_are_seen(root: Root, monkeypatch: pytest.MonkeyPatch) 
     (root.folder / "job" / "ckpt.pt").symlink_to(root.folder.parent / "inside-not" / "secret.log")
     assert root.leaving(root.folder / "job") == root.folder / "job" / "ckpt.pt"
     (root.folder / "job" / "ckpt.pt").unlink()
-    monkeypatch.setattr("diagnose.mcp.jobs.MAX_LINKS", 0)
+    monkeypatch.setattr(mcp_jobs, "MAX_LINKS", 0)
     with pytest.raises(InputError, match="more than 0 entries"):
         Root(root.folder / "job").leaving(root.folder / "job")
 

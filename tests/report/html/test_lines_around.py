@@ -163,7 +163,24 @@ def test_where_it_is_stored_or_read_again_from_its_start_the_rows_are_the_same(
     [source] = job.sources
     whole = reread._from_whole(source, {line}, 80, 80)
     monkeypatch.setattr(reread, "_from_whole", None)
-    assert reread.lines_around(job, [("job.log", line)], 80, 80) == whole
+    assert reread.lines_near(job, [("job.log", line)], 80, 80) == {"job.log": whole}
+    assert reread.lines_around(job, [("job.log", line)], 80, 80) == {("job.log", line): whole}
+
+
+def test_lines_near_to_several_places_are_those_around_each(tmp_path) -> None:
+    """Whether their windows overlap or are far apart in a large log."""
+    lines = [f"step {number} " + "x" * 200 for number in range(40_000)]
+    places = [5, 6, 40, 9_000, 9_100, 39_990]
+    for line in places:
+        lines[line - 1] = watchdog(line % 8)
+    (tmp_path / "job.log").write_text("\n".join(lines) + "\n", newline="")
+    job = diagnose.load(tmp_path)
+    near = reread.lines_near(job, [("job.log", line) for line in places], 20, 3)["job.log"]
+    alone = [reread.lines_around(job, [("job.log", line)], 20, 3) for line in places]
+    rows = {number: text for one in alone for own in one.values() for number, text in own.items()}
+    assert near == rows
+    assert all(near[number] == lines[number - 1] for number in near)
+    assert {*places} <= near.keys()
 
 
 def test_lines_of_a_paste_are_those_that_were_scanned(tmp_path) -> None:
