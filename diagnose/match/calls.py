@@ -73,6 +73,7 @@ _REACH = 1024  # bytes of a line around a mark that are kept
 _MOST = 1 << 18  # lines by which communicators begin
 _LOOKED = 2_000_000  # lines with a pointer that are looked at; it may be that of many processes
 _SAMPLE = 16 << 10  # bytes from the first call line of a chunk on that are looked at
+_ROW, _END = expression(rb"[^\r\n]+"), expression(rb"[\r\n]")
 
 ReadPart = Callable[[int, int | None, int], Iterator[Chunk]]
 
@@ -99,9 +100,13 @@ class Forward:
 
 @dataclass(slots=True)
 class Kept:
-    """A line that is kept; `chunk` is the offset of its chunk."""
+    """A line, or what stands between two carriage returns, that is kept.
+
+    `chunk` is the offset of its chunk, `end` where it ends there.
+    """
 
     chunk: int
+    end: int
     line: int
     text: bytes
 
@@ -142,15 +147,15 @@ class Noted:
 
         data = chunk.data
         begin = data.rfind(b"\n", 0, max(0, data.find(CALLS[CALL]))) + 1
-        number = chunk.newlines(begin)
-        for index, row in enumerate(data[begin : begin + _SAMPLE].split(b"\n")[:-1], number):
-            parts = call_line(row.rpartition(b"\r")[2]) if CALLS[CALL] in row else None
+        upto = min(begin + _SAMPLE, len(data))
+        for row in _ROW.finditer(data, begin, upto):
+            parts = call_line(row[0]) if row.end() < upto and CALLS[CALL] in row[0] else None
             if parts is not None and parts[3] not in self.sampled and len(self.sampled) < _MOST:
-                self.sampled[parts[3]] = Kept(chunk.offset, _number(chunk, index), row)
+                self.sampled[parts[3]] = _line_at(chunk, row.end())
 
 
 def _moved(kept: Kept, lines: int) -> Kept:
-    return Kept(kept.chunk, kept.line + lines, kept.text)
+    return Kept(kept.chunk, kept.end, kept.line + lines, kept.text)
 
 
 def _number(chunk: Chunk, index: int) -> int:
@@ -166,16 +171,22 @@ def _lines_with_init(chunk: Chunk, ends: Sequence[int]) -> Iterator[Kept]:
     for at in ends:
         if at > reached:
             kept = _line_at(chunk, at)
-            reached = at + len(chunk.data[at : at + _REACH].partition(b"\n")[0])
+            reached = kept.end
             yield kept
 
 
 def _line_at(chunk: Chunk, at: int) -> Kept:
-    data = chunk.data
-    start = data.rfind(b"\n", max(0, at - _REACH), at) + 1 or max(0, at - _REACH)
-    end = data.find(b"\n", at, at + _REACH)
-    text = data[start : end if end >= 0 else at + _REACH]
-    return Kept(chunk.offset, _number(chunk, chunk.newlines(start)), text)
+    start, end = _span(chunk.data, at)
+    number = _number(chunk, chunk.newlines(start))
+    return Kept(chunk.offset, end, number, chunk.data[start:end])
+
+
+def _span(data: bytes, at: int) -> tuple[int, int]:
+    """Start and end of what is kept of the line around a place."""
+    low = max(0, at - _REACH)
+    start = max(data.rfind(end, low, at) for end in (b"\n", b"\r")) + 1 or low
+    found = _END.search(data, at, at + _REACH)
+    return start, found.start() if found else min(at + _REACH, len(data))
 
 
 def forward_calls(calls: Forward) -> list[CommRank]:
@@ -212,12 +223,12 @@ class _Backwards:
         """A reader of these chunks, of lines found, and of those noted, in their order."""
         offsets = dict(whole)
         lines = {
-            kept.line: kept
+            (kept.chunk, kept.end): kept
             for kept in (*self.noted.inits, *self.noted.sampled.values(), *found)
             if kept.chunk not in offsets
         }
         by_chunk: dict[int, list[Kept]] = {}
-        for kept in sorted(lines.values(), key=attrgetter("line")):
+        for kept in sorted(lines.values(), key=attrgetter("end")):
             by_chunk.setdefault(kept.chunk, []).append(kept)
         reader = _reader(self.source)
         for offset in sorted((*offsets, *by_chunk)):
@@ -263,9 +274,9 @@ class _Search:
         for _, at in reversed(hits_of(self._database, data)):
             if at > start or self._looked > _LOOKED:
                 continue  # of a line that was looked at
-            start = max(data.rfind(end, max(0, at - _REACH), at) for end in (b"\n", b"\r")) + 1
+            start, end = _span(data, at)
             self._looked += 1
-            parts = call_line(data[start : at + _REACH].partition(b"\n")[0])
+            parts = call_line(data[start:end])
             key = self._reader.key(parts) if parts else None
             more = self.left.get(key) if key else None
             if parts is None or key is None or more is None:

@@ -325,6 +325,25 @@ def test_a_communicator_is_looked_for_as_far_back_as_its_last_call(
     assert 0 < len(searched) <= 5 < len([*opened(path).chunks()]) / 4
 
 
+@pytest.mark.parametrize("end", ["\n", "\r", f"\n{'x' * 3000}"], ids=["line", "bar", "long"])
+def test_calls_above_a_long_line_or_between_carriage_returns_are_found(
+    tmp_path: Path, end: str
+) -> None:
+    """Rank 1 stops early in a communicator that nobody calls any more at the end."""
+    text = "".join(init(rank, comm, "COMPLETE") for rank in (0, 1) for comm in (1, 2))
+    early = [call(rank, n, comm=2).rstrip() for n in range(40) for rank in (0, 1)]
+    early += [call(0, n, comm=2).rstrip() for n in (40, 41)]
+    text += end.join(["", *early]).lstrip() + "\n"
+    path = tmp_path / "job.log"
+    path.write_text(text + "".join(call(n % 2, n // 2) for n in range(4000)), newline="")
+    ranks = read_job([opened(path)]).scans[0].comm_ranks
+    assert [rank.launched for rank in ranks] == [1999, 41, 1999, 39]
+    assert [[made.seq for made in rank.calls] for rank in ranks[1::2]] == [
+        [37, 38, 39, 40, 41],
+        [35, 36, 37, 38, 39],
+    ]
+
+
 def test_all_call_lines_are_read_where_sends_are_to_be_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
