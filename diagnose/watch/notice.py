@@ -32,6 +32,7 @@ from diagnose.parse.prefix import Prefix, peel
 from diagnose.parse.stamps import Stamp
 from diagnose.timeline.captures import integer
 
+_Kind = tuple[tuple[int, ...], bytes]  # patterns that may be in a line, and its author
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
@@ -100,6 +101,7 @@ TEMPLATES, AUTHORS = 256, 256  # kept of a stream
 _LINE = 600  # bytes kept of a line
 _TEXT = 300  # characters of a line that are shown
 OF_KIND = 4  # lines of one pattern and author that are looked at in a block
+_TRIES = 4  # times as many are looked at where most only look like one
 _KNOWN = 512  # bytes looked at for other words where a signature sees progress
 _MOST_WORDS = 64  # lines with new words that count, of a block
 _LIVING = frozenset({"phase", "progress"})
@@ -173,7 +175,7 @@ class Reader:
     ) -> Iterator[Notice]:
         """What a block says, in the order of its lines.
 
-        Of one pattern and author the last `most` lines count.
+        Of lines with the same patterns and author the last `most` count.
         """
         low = 0
         if len(block) > window:
@@ -203,17 +205,21 @@ class Reader:
             if hit[0] in self._wanted
         ]
         raws = list(segments(Chunk(block, 0, 1), sorted(hits, key=itemgetter(1)), 0))
-        kinds = [(raw.patterns[0], author_of(raw.data)) for raw in raws]
-        left = Counter(kinds)
-        for raw, kind in zip(raws, kinds, strict=True):
-            left[kind] -= 1
-            if left[kind] < most:
-                remember(memory.last, kind[1], (_head(raw.data), now), AUTHORS)
+        kinds = [(raw.patterns, author_of(raw.data)) for raw in raws]
+        confirmed, tries = Counter[_Kind](), Counter[_Kind]()
+        looked: list[Reading] = []
+        for raw, kind in zip(reversed(raws), reversed(kinds), strict=True):
+            if confirmed[kind] < most and tries[kind] < _TRIES * most:
+                tries[kind] += 1
+                looked.append(raw)
                 notices = [(raw.place, notice) for notice in self._confirmed(memory, raw)]
-                found += notices
                 if not notices:
                     continue  # it only looked like one
+                confirmed[kind] += 1
+                found += notices
             taken.add(raw.place)
+        for raw in reversed(looked):
+            remember(memory.last, author_of(raw.data), (_head(raw.data), now), AUTHORS)
         return found, taken
 
     def _confirmed(self, memory: Memory, raw: Reading) -> Iterator[Notice]:

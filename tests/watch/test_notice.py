@@ -115,3 +115,10 @@ def test_cuts_change_nothing(lines: list[str], cuts: list[int]) -> None:
     # Of one pattern the newest four lines of a block count; so few are in none.
     if max([lines.count(line) for line in lines], default=0) <= 4:
         assert rid(told(data, inside)) == rid(told(data, []))
+
+
+def test_lines_that_only_look_like_one_do_not_hide_it() -> None:
+    """What the matcher finds may be simpler than a pattern: here it is a part of other words."""
+    words = "All random states loaded successfully"
+    found = notices(f"{words}\n" + "".join(f"not{words} {n}\n" for n in range(6)))
+    assert [one.says for one in found if one.says is not Says.LIFE] == [Says.END]
