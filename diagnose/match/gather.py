@@ -352,9 +352,9 @@ def _learned(
         own = held.get(number, _NOTHING)
         known = matcher.shapes.learned(rows.kind(number), line, Asked.SEARCH)
         form = Form() if known is None else known
-        form.found = own
         if form.steps is None and (few or known is not None):
             form.steps = steps_in(line, matcher)
+        form.found = own  # last, as another thread may look at once
         if form.steps or own != _NOTHING:
             found[number] = form
     return found
