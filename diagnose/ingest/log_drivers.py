@@ -146,7 +146,7 @@ def _printed(record: Mapping[str, bytes]) -> bytes:
 
 
 def _time(text: str) -> str:
-    """Microseconds since 1970, or a time that was journal_lines already, as ISO 8601 has it."""
+    """Microseconds since 1970, or a time that was printed already, as ISO 8601 has it."""
     if not text.isdecimal():
         return text.replace(" ", "T")
     return (_EPOCH + timedelta(microseconds=int(text[:17]))).isoformat(timespec="microseconds")

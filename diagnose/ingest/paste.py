@@ -393,7 +393,7 @@ _FOLDED_BYTES = expression(rb"Traceback \(most recent call last\):[ \t]{0,20}Fil
 GLUED_ONCE, GLUED_EACH = (
     (*_BARS, *_LEVELS_INSIDE, _FOLDED, _NCCL),
     (*_TAGS_INSIDE,),
-)  # see `literals.places`
+)  # see `search.places`
 
 _ONCE, _EACH = _MARKS_BYTES + unwrap.ONCE + GLUED_ONCE, unwrap.EACH + GLUED_EACH
 

@@ -58,7 +58,7 @@ _LETTER = expression(rb"\w")
 # The same on bytes, because it is asked of every small source: most hold none of it.
 _PRINT_BYTES, _WORK_BYTES = rb"CollectiveFingerPrint\(", rb"WorkNCCL\("
 _SEAM = rb"[a-z]\n[a-z]|[A-Z_]\n[A-Z_]"
-ONCE, EACH = (_PRINT_BYTES,), (_WORK_BYTES, _SEAM)  # see `literals.places`
+ONCE, EACH = (_PRINT_BYTES,), (_WORK_BYTES, _SEAM)  # see `search.places`
 _END_BYTES, _START_BYTES = expression(rb"[A-Za-z_]+\Z"), expression(rb"[A-Za-z_]+")
 _NEAR = 32  # more than any of the words has
 

@@ -77,7 +77,7 @@ def _by_task(found: list[Event]) -> list[Event]:
 
 
 def events_of(scan: SourceScan, signatures: Sequence[Signature]) -> Iterator[Event]:
-    """What one source signal, a line about many tasks as one draft."""
+    """What one source tells, a line about many tasks as one draft."""
     for line, author in with_authors(scan.lines, scan.edges):
         for match, meaning, work, of_whom in statements_of(line, signatures):
             captures = line.matches[match][1] if match >= 0 else {}
@@ -158,7 +158,7 @@ def _event(
 
 
 def _stamp_in(text: str | None) -> Stamp | None:
-    """The time that a line without one in front signal in its message."""
+    """The time that a line without one in front states in its message."""
     time = time_in(text) if text else None
     return None if time is None else Stamp(time)
 
@@ -202,7 +202,7 @@ def document(
     work: Work = NO_WORK,
     site: str | None = None,
 ) -> Event:
-    """The draft of what no line signal, but a document (a dump, a report, a stack) of its rank.
+    """The event of what no line states, but a document (a dump, a report, a stack) of its rank.
 
     `site` is a place in user code.
     """
