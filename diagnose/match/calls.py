@@ -2,17 +2,19 @@
 
 A log may hold millions of call lines, of which the last few of every communicator count. The
 automaton of the marks notes on its way where such lines are, and the lines by which communicators
-begin: init lines, and calls with the number 0. Of a log that lost its beginning the first calls of
-every chunk say which communicators there are. Then the last chunks with call lines are read; for
-communicators that may have made more of the calls that count those before are searched for the
-pointers of just these, the last one first, until enough were found. A communicator that never made
-a call is not searched for. Where sends and receives are to be counted, all call lines are read.
+begin: init lines, and calls with the number 0. Then the last chunks with call lines are read. Where
+these have a communicator that began nowhere, the log lost its beginning, and a call of each thread
+in each of the chunks before says which communicators there are. For those that may have made more
+of the calls that count, these chunks are searched for the pointers of just these, the last one
+first, until enough were found. A communicator that never made a call is not searched for. Where
+sends and receives are to be counted, all call lines are read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -24,7 +26,7 @@ from diagnose.search import compile_database, hits_of
 
 if TYPE_CHECKING:
     from diagnose.parse.comm_rank import CommRank
-    from diagnose.parse.nccl_calls import CallReader, Form, Missing
+    from diagnose.parse.nccl_calls import CallReader, Missing
 
 
 _INIT_TEXTS = (b"- Init ", b": opCount 0 ")
@@ -72,8 +74,11 @@ _WINDOW = 2  # last chunks with call lines, which are read in any case
 _REACH = 1024  # bytes of a line around a mark that are kept
 _MOST = 1 << 18  # lines by which communicators begin
 _LOOKED = 2_000_000  # lines with a pointer that are looked at; it may be that of many processes
-_SAMPLE = 16 << 10  # bytes from the first call line of a chunk on that are looked at
-_ROW, _END = expression(rb"[^\r\n]+"), expression(rb"[\r\n]")
+_END = expression(rb"[\r\n]")
+_INFO = b" NCCL INFO "
+# Bytes in front of it that tell threads apart, of an address, and of an operation.
+_CALLER, _POINTER, _OPERATION = 14, 20, 48
+
 
 ReadPart = Callable[[int, int | None, int], Iterator[Chunk]]
 
@@ -115,13 +120,11 @@ class Kept:
 class Noted:
     """Where a source has call lines: offset and first line of the chunks.
 
-    And lines in full: those by which communicators begin, and of each form of calls that the
-    samples met the first. `p2p`: there are sends or receives.
+    And in full the lines by which communicators begin. `p2p`: there are sends or receives.
     """
 
     chunks: list[tuple[int, int]] = field(default_factory=list)
     inits: list[Kept] = field(default_factory=list)
-    sampled: dict[Form, Kept] = field(default_factory=dict)
     p2p: bool = False
 
     def feed(self, chunk: Chunk, marks: CallMarks) -> None:
@@ -130,28 +133,13 @@ class Noted:
             self.inits += _lines_with_init(chunk, marks.inits)
         if marks.calls:
             self.chunks.append((chunk.offset, chunk.first_line))
-            self._sample(chunk)
         self.p2p = self.p2p or marks.p2p
 
     def append(self, other: Noted, lines: int) -> None:
         """Add what was noted of the next part of the source, behind so many lines."""
         self.chunks += [(offset, line + lines) for offset, line in other.chunks]
         self.inits += [_moved(kept, lines) for kept in other.inits]
-        for form, kept in other.sampled.items():
-            if form not in self.sampled:
-                self.sampled[form] = _moved(kept, lines)
         self.p2p = self.p2p or other.p2p
-
-    def _sample(self, chunk: Chunk) -> None:
-        from diagnose.parse.nccl_calls import call_line  # noqa: PLC0415  few logs hold call lines
-
-        data = chunk.data
-        begin = data.rfind(b"\n", 0, max(0, data.find(CALLS[CALL]))) + 1
-        upto = min(begin + _SAMPLE, len(data))
-        for row in _ROW.finditer(data, begin, upto):
-            parts = call_line(row[0]) if row.end() < upto and CALLS[CALL] in row[0] else None
-            if parts is not None and parts[3] not in self.sampled and len(self.sampled) < _MOST:
-                self.sampled[parts[3]] = _line_at(chunk, row.end())
 
 
 def _moved(kept: Kept, lines: int) -> Kept:
@@ -208,8 +196,13 @@ def last_calls(
     backwards = _Backwards(source, noted, lambda start, line: read(start, ends[start], line))
     whole = noted.chunks if noted.p2p else noted.chunks[-_WINDOW:]
     reader = backwards.fed(whole, [])
-    if not noted.p2p and (missing := reader.short(whole[0][1])):
-        reader = backwards.fed(whole, backwards.found(missing, reader))
+    if noted.p2p:
+        return reader.result()
+    some = backwards.some_calls() if reader.unannounced() else []
+    if some:
+        reader = backwards.fed(whole, some)
+    if missing := reader.short(whole[0][1]):
+        reader = backwards.fed(whole, [*some, *backwards.found(missing, reader)])
     return reader.result()
 
 
@@ -224,7 +217,7 @@ class _Backwards:
         offsets = dict(whole)
         lines = {
             (kept.chunk, kept.end): kept
-            for kept in (*self.noted.inits, *self.noted.sampled.values(), *found)
+            for kept in (*self.noted.inits, *found)
             if kept.chunk not in offsets
         }
         by_chunk: dict[int, list[Kept]] = {}
@@ -238,6 +231,27 @@ class _Backwards:
             else:
                 reader.feed(_of_lines(by_chunk[offset]))
         return reader
+
+    def some_calls(self) -> list[Kept]:
+        """Of every chunk before the last ones a call of each thread and communicator.
+
+        Not of all chunks together: it may be torn.
+        """
+        found: list[Kept] = []
+        for offset, line in self.noted.chunks[:-_WINDOW]:
+            for chunk in self.chunk(offset, line) if len(found) < _MOST else ():
+                pieces = chunk.data.split(_INFO)
+                starts = [*accumulate(len(piece) + len(_INFO) for piece in pieces)]
+                calls = {
+                    (before[-_CALLER:], call.partition(b" comm ")[2][:_POINTER]): number
+                    for number, (before, call) in enumerate(pairwise(pieces))
+                }
+                found += [
+                    _line_at(chunk, starts[number])
+                    for (_, pointer), number in calls.items()
+                    if pointer and CALLS[CALL] in pieces[number + 1][:_OPERATION]
+                ]
+        return found
 
     def found(self, missing: dict[Key, Missing], reader: CallReader) -> list[Kept]:
         """The calls that are missing, of before the last chunks; `reader` knows who makes them."""

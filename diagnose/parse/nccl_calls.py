@@ -224,6 +224,12 @@ class CallReader:
                 missing[key] = Missing(begin, more - len(calls), bool(calls))
         return missing
 
+    def unannounced(self) -> bool:
+        """Whether a communicator was met in the middle of its calls, without its beginning."""
+        return any(
+            not comm.whole and key not in self.inits.lives for key, comm in self._comms.items()
+        )
+
     def key(self, parts: CallLine) -> Key | None:
         """Whose call this is, of those that were met."""
         comm = self._forms.get(parts[3]) or self._meet(parts, 0)

@@ -344,6 +344,20 @@ def test_calls_above_a_long_line_or_between_carriage_returns_are_found(
     ]
 
 
+def test_a_log_without_its_beginning_knows_who_stopped_in_the_middle_of_a_chunk(
+    tmp_path: Path,
+) -> None:
+    """Rank 1 stops in a communicator that is called far behind the start of a chunk only."""
+    text = "".join(call(n % 2, 2000 + n // 2) for n in range(900))
+    text += "".join(call(rank, 70 + n, comm=2) for n in range(4) for rank in range(2 - n // 3))
+    path = tmp_path / "job.log"
+    path.write_text(text + "".join(call(n % 2, 2450 + n // 2) for n in range(4000)))
+    ranks = read_job([opened(path)]).scans[0].comm_ranks
+    assert sorted((rank.pid, rank.launched) for rank in ranks) == [
+        (4000, 73), (4000, 4449), (4001, 72), (4001, 4449),
+    ]  # fmt: skip
+
+
 def test_all_call_lines_are_read_where_sends_are_to_be_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
