@@ -40,7 +40,7 @@ from diagnose.infer.events.failures import (
 from diagnose.infer.events.onset import Start, find_activity, last_phase
 from diagnose.infer.judge.verdict import DIFFER
 from diagnose.infer.judge.verdict import Verdict as Stopped
-from diagnose.infer.rules import known_issues, plugged_rules
+from diagnose.infer.rules import claims_beside_work, known_issues, plugged_rules
 from diagnose.infer.rules.base import Context, Hypothesis, Tier
 from diagnose.infer.rules.learned import suggested, unknown_lines
 from diagnose.infer.why.decision import author_reasons, proposal_reasons, quiet_reasons
@@ -230,7 +230,8 @@ def hang_shown_by(context: Context) -> str | None:
     if context.signs:
         from diagnose.infer.rules import node_signs  # noqa: PLC0415  only bundles have them
 
-        if node_signs.hang(context.signs, context.stacks):
+        ended = done(context.stories)
+        if node_signs.hang(context.signs, context.stacks, ended=ended):
             return "node_signs"
     if context.silence is not None:
         return "silence"
@@ -306,7 +307,11 @@ def quiet(context: Context, about: JobFacts, job: Job) -> Diagnosis:
         restart=RestartAdvice("none", [], "no restart needed"),
         job=about,
         progress=made,
-        notes=[*job.notes, *earlier_attempts(job.events, catalog, about.attempts)],
+        notes=[
+            *job.notes,
+            *claims_beside_work(timeline),
+            *earlier_attempts(job.events, catalog, about.attempts),
+        ],
     )
     trouble = unexplained(context.stories)
     looked_at = event_reasons(trouble.sifted, catalog)

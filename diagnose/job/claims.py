@@ -7,20 +7,24 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import compress
+from math import inf
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from diagnose.catalog.schema import Catalog
+from diagnose.infer.events.claims import stated_time
+from diagnose.infer.rules.detectors import bounded, noted
 from diagnose.parse.detectors import Claim, about, around, tool_of
 from diagnose.parse.stamps import Stamp, time_in
+from diagnose.stories.passing import CONCLUDED
 from diagnose.timeline.event import Event, Timeline
 from diagnose.timeline.meaning import meaning_of
 
 if TYPE_CHECKING:
     from diagnose.job.model import Job
 
-CONCLUDED = "concluded"
 _ABOVE, _BELOW = 60, 15  # lines that may complete a claim
+_DAY = 24 * 3600 * 10**9  # more than clocks and zones differ
 _SHOWN = 3  # hosts in a note
 
 
@@ -68,14 +72,19 @@ def complete(job: Job) -> None:
 def of_the_job(timeline: Timeline) -> tuple[Timeline, list[str]]:
     """The timeline without claims that say nothing of a failure of this job, and notes of these.
 
-    Some tools list the nodes of a whole cluster: where the logs name hosts, only these count. Hints
-    of documents, such as a slow rank, are no failure of a job that is seen at work.
+    Some tools list the nodes of a whole cluster: where the logs name hosts, only these count, and
+    where they name none, only faults since the job began. What is more than a day older or younger
+    than all of the logs is of another job. Hints of documents, such as a slow rank, are no failure
+    of a job that is seen at work.
     """
+    claims = timeline.signalling(CONCLUDED)
+    lines = {claim.source for claim in claims} - {one.source for one in timeline.kind("progress")}
+    logs = [one for one in timeline if one.source not in lines and not one.document]
     others = compress(timeline, (one != CONCLUDED for one in timeline.column("signal")))
     own = {_short(one.host) for one in others if one.host and one.host not in timeline.pods}
+    began, ended = _span(logs)
     left: dict[int, str] = {}
     elsewhere: dict[str | None, list[str]] = defaultdict(list)
-    claims = timeline.signalling(CONCLUDED)
     before: dict[tuple[str | None, tuple[str | None, ...]], list[int]] = defaultdict(list)
     for claim in claims:
         for id_ in about(claim.signature).get("takes_back", ()):
@@ -84,12 +93,17 @@ def of_the_job(timeline: Timeline) -> tuple[Timeline, list[str]]:
         if claim.cause is None:
             left[claim.index] = ""
             continue
-        tool, host = tool_of(claim.signature), claim.fields.get("host", "")
-        if host and own and about(claim.signature).get("cluster") and _short(host) not in own:
-            elsewhere[tool].append(host)
+        time, host = stated_time(claim), claim.fields.get("host", "")
+        cluster = host and about(claim.signature).get("cluster")
+        if cluster and (
+            _short(host) not in own if own else logs and (time is None or time < began)
+        ):
+            elsewhere[tool_of(claim.signature)].append(host)
             left[claim.index] = ""
-        elif claim.strength == "weak" and _of_document(claim) and timeline.kind("progress"):
-            left[claim.index] = f"{tool} of {_whom(claim)}: {_what(claim)}"
+        elif time is not None and not began - _DAY <= time <= ended + _DAY:
+            left[claim.index] = f"{noted(claim)} (at another time than the job)"
+        elif claim.strength == "weak" and claim.document and timeline.kind("progress"):
+            left[claim.index] = noted(claim)
     if not left:
         return timeline, []
     notes = [
@@ -97,25 +111,19 @@ def of_the_job(timeline: Timeline) -> tuple[Timeline, list[str]]:
         for tool, hosts in elsewhere.items()
     ]
     notes += filter(None, dict.fromkeys(left.values()))
-    return timeline.only(lambda event: event.index not in left), notes
+    kept = [event for event in timeline if event.index not in left]
+    return Timeline(kept, timeline.begins, timeline.silent, timeline.pods), bounded(notes)
 
 
-def _of_document(event: Event) -> bool:
-    return isinstance(event, Event) and event.document
+def _span(logs: Iterable[Event]) -> tuple[float, float]:
+    """When the logs begin and end (ns); any time may be in those without times."""
+    times = [one.time for one in logs if one.time is not None]
+    return (min(times), max(times)) if times else (-inf, inf)
 
 
 def _of_whom(claim: Event) -> tuple[str | None, ...]:
     """The host and the process, or what else is known of whom a claim is about."""
     return tuple(claim.fields.get(name) for name in ("host", "rank", "pid", "name"))
-
-
-def _whom(claim: Event) -> str:
-    rank, host = claim.fields.get("rank"), claim.fields.get("host")
-    return f"rank {rank}" if rank else host or "a host"
-
-
-def _what(claim: Event) -> str:
-    return claim.fields.get("message") or claim.fields.get("reason") or claim.text
 
 
 def _first(hosts: Sequence[str]) -> str:

@@ -444,10 +444,15 @@ _ERROR = re.compile(
 
 
 def signs_of_death(report: RasReport, source: str) -> Iterator[Sign]:
-    """One for each rank of the whole job that is dead, else for each process of no known rank."""
+    """One for each rank of the whole job that is dead, else for each process of no known rank.
+
+    Without those of which only an event says so: these are claims of `formats.detectors`.
+    """
     largest, text = _largest(report), "its process is considered dead"
     dead = [one for one in report.ranks if one.dead]
     ranks = [one for one in dead if one.size == largest]
+    events = {(process.host, process.pid) for process in report.found.dead}
+    dead = [one for one in dead if (one.host, one.pid) not in events]
     for one in ranks or dead:
         rank = one.comm_rank if ranks else None
         what = f"process {one.pid}" if rank is None else f"rank {rank}"

@@ -30,6 +30,7 @@ Passed = Literal[
 ]  # fmt: skip
 Fate = Literal["counted", "absolved", "ignored"]
 WAITED = ("timeout", "store_wait", "missing", "host_blocked")
+CONCLUDED = "concluded"  # the signal of what other detectors state
 # A handler's words belong to an error at most this many lines above them.
 _HANDLED_REACH = 40
 _CALM = ("WARNING", "INFO", "DEBUG")  # levels at which nobody reports a death

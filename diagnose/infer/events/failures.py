@@ -14,6 +14,7 @@ from operator import attrgetter
 from diagnose.catalog.entries import is_word
 from diagnose.parse.prefix import peel
 from diagnose.stories.passing import (
+    CONCLUDED,
     WAITED,
     Failures,
     Passed,
@@ -61,7 +62,20 @@ def failures(stories: Stories) -> Failures:
 def _serious_events(stories: Stories, sieve: Sieve) -> list[Event]:
     """Events that show a failure unless the job survived them."""
     timeline = stories.timeline
-    serious = [e for e in timeline.where(_serious) if e.kind != "exit" or exit_failed(e)]
+    found = [e for e in timeline.where(_serious) if e.kind != "exit" or exit_failed(e)]
+    claims = [event for event in found if event.signal == CONCLUDED]
+    serious = _own_failures(stories, [e for e in found if e.signal != CONCLUDED], sieve)
+    if not claims:
+        return serious
+    claims = _absolved(sieve, claims, stories.passed)
+    if not serious:  # else the logs show a failure, and rules weigh the claims beside it
+        return sieve.keep("beside_work", claims, _decisive(stories, claims))
+    return sorted([*serious, *claims], key=attrgetter("index"))
+
+
+def _own_failures(stories: Stories, serious: list[Event], sieve: Sieve) -> list[Event]:
+    """Those that the job reports itself."""
+    timeline = stories.timeline
     serious = _absolved(sieve, serious, stories.passed)
     gathering = unfinished_gathering(timeline)
     if gathering is not None and not any(event is gathering for event in serious):
@@ -74,6 +88,13 @@ def _serious_events(stories: Stories, sieve: Sieve) -> list[Event]:
     if caught and not _ends_with(stories, serious, _CAUGHT_LINES):
         return sieve.keep("caught", serious, [])
     return serious
+
+
+def _decisive(stories: Stories, claims: Sequence[Event]) -> list[Event]:
+    """What other detectors state that the job did not outlast, as far as anybody knows."""
+    from diagnose.infer.events.claims import beside_work  # noqa: PLC0415  few jobs have any
+
+    return [event for event in claims if beside_work(stories, event) is None]
 
 
 def _absolved(
@@ -247,6 +268,10 @@ def went_on(stories: Stories) -> bool:
     if done(stories):
         return True
     reported = timeline.role("cause", "effect", "aftermath")
+    claims = [one for one in reported if one.signal == CONCLUDED]
+    if claims:
+        own = [one for one in reported if one.signal != CONCLUDED]
+        reported = [*own, *_decisive(stories, claims)]
     trouble = [one for one in reported if one.signal != "waiting" or not stories.passed(one)]
     if not trouble:
         return bool(timeline.kind("progress"))

@@ -14,6 +14,7 @@ from diagnose import plugins
 from diagnose.infer.rules import known_issues, signatures, stalls, unstated
 from diagnose.infer.rules.base import Context, Hypothesis, Rule
 from diagnose.infer.rules.endings import propose_cut_line, propose_exits
+from diagnose.timeline.event import Timeline
 
 
 def _when(needed: Callable[[Context], object], module: str) -> Rule:
@@ -80,3 +81,12 @@ def proposals(rules: Mapping[str, Rule], context: Context) -> Iterator[Hypothesi
             of_class = context.catalog.classes[hypothesis.cause]
             explained = [*hypothesis.explains, *of_class.explains]
             yield replace(hypothesis, rule=name, explains=explained, outside=of_class.outside)
+
+
+def claims_beside_work(timeline: Timeline) -> list[str]:
+    """Notes of what other detectors state of a job that nothing shows to have failed."""
+    if not timeline.signalling("concluded"):
+        return []
+    from diagnose.infer.rules import detectors  # noqa: PLC0415  few jobs have any
+
+    return detectors.beside_work(timeline)

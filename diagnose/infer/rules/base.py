@@ -80,6 +80,8 @@ _STATED: Mapping[str, tuple[Tier, Tier, Tier]] = {
     "doubted": (Tier.STRONG, Tier.WEAK, Tier.NONE),
     # Its rank went on afterwards.
     "recovered": (Tier.CIRCUMSTANTIAL, Tier.GUESS, Tier.NONE),
+    # A detector states it, nobody knows when, of a job that did not wait in vain.
+    "undated": (Tier.CIRCUMSTANTIAL, Tier.CIRCUMSTANTIAL, Tier.GUESS),
     # What launchers do to victims, after the first wait.
     "late_ending": (Tier.CIRCUMSTANTIAL, Tier.NONE, Tier.NONE),
 }

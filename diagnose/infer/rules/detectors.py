@@ -14,8 +14,10 @@ from itertools import combinations
 from diagnose.infer.rules.base import Context, Hypothesis, Tier
 from diagnose.infer.rules.signatures import culprits_of, who
 from diagnose.parse.detectors import about, tool_of
+from diagnose.stories.passing import CONCLUDED
+from diagnose.timeline.event import Event, Timeline
 
-CONCLUDED = "concluded"
+_NOTES, _TEXT = 5, 200  # how many, and characters of what is stated
 _Blamed = tuple[set[int], set[str]]  # ranks and hosts
 
 
@@ -32,6 +34,29 @@ def with_claims(ranked: Sequence[Hypothesis], context: Context) -> list[Hypothes
     if agreed:
         first = replace(first, tier=max(first.tier, Tier.OBSERVED), sure=True)
     return [first, *others]
+
+
+def beside_work(timeline: Timeline) -> list[str]:
+    """What detectors state, in notes, of a job that nothing shows to have failed of it."""
+    notes: dict[str, None] = {}
+    for event in timeline.signalling(CONCLUDED):
+        if event.cause is not None:
+            notes.setdefault(noted(event))
+    return bounded([*notes])
+
+
+def bounded(notes: Sequence[str]) -> list[str]:
+    """The first notes, and how many more there are."""
+    more = len(notes) - _NOTES
+    return [*notes[:_NOTES], f"Detectors state {more} more faults"] if more > 0 else [*notes]
+
+
+def noted(claim: Event) -> str:
+    """What a detector states of whom."""
+    rank, host = claim.fields.get("rank"), claim.fields.get("host") or claim.host
+    whom = f"rank {rank}" if rank else host or "a host"
+    what = claim.fields.get("message") or claim.fields.get("reason") or claim.text.strip()
+    return f"{tool_of(claim.signature)} of {whom}: {what[:_TEXT]}"
 
 
 def _agree(winner: Hypothesis) -> bool:

@@ -82,17 +82,18 @@ def _name_cut_off(found: Hypothesis, group: Sequence[Sign], classes: Sequence[Pl
         found.ranks = sorted(place.rank for place in places if place.stack.host == node.host)
 
 
-def hang(signs: Sequence[Sign], classes: Sequence[PlaceClass]) -> bool:
+def hang(signs: Sequence[Sign], classes: Sequence[PlaceClass], *, ended: bool = False) -> bool:
     """Whether these show that a job hangs whose stacks alone do not.
 
     A node says what no job survives, or has trouble while no rank made a step between two looks.
+    Processes of a job that `ended` well are dead for NCCL's RAS as soon as they exit.
     """
     by_kind = relevant(signs, classes)
     places = [place for alike in classes for place in alike.places]
     if by_kind.keys() & _PROOF:
         return not places or any(place.still is not False for place in places)
     if by_kind.keys() & _OF_RANKS and not places:
-        return True
+        return not ended
     return bool(by_kind and places) and all(place.still for place in places)
 
 

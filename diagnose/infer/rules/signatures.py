@@ -17,6 +17,7 @@ from diagnose.infer.events.failures import unexplained
 from diagnose.infer.rules.base import Context, Hypothesis, Tier, most, stated
 from diagnose.lazy import expression
 from diagnose.stories.deeds import after
+from diagnose.stories.passing import CONCLUDED, WAITED
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.captures import captured_ranks, integer, rank_of
 from diagnose.timeline.ends import Raised, killed_by_launcher
@@ -184,6 +185,14 @@ def _grounds(
         # An exception after the first wait is most often that wait's own.
         ending = of_class.ending or of_class.unspecific
         grounds.append("late_ending" if ending else "late")
+    if signature.signal == CONCLUDED:
+        from diagnose.infer.events.claims import beside_work  # noqa: PLC0415  few jobs have any
+
+        beside = {beside_work(context.stories, one) for one in group}
+        if beside == {"outlasted"}:
+            return [*grounds, "recovered"]
+        if None not in beside and not context.timeline.signalling(*WAITED):
+            grounds.append("undated")
     if not _came_true(of_class, group[-1], context):
         if context.stories.survived(group):
             grounds.append("recovered")

@@ -47,6 +47,7 @@ _WHY: Mapping[str, str] = {
     "caught": "somebody caught it, by its traceback or its place, and work went on",
     "another_program": "of a program that is no part of the job",
     "mentioned": "its line only mentions it, and work went on",
+    "beside_work": "a detector states it, and the logs show work that it did not stop",
     "after_the_end": "came after the job said that it was done",
     "work_went_on": "work went on after it",
     "orderly_shutdown": "part of an orderly shutdown",

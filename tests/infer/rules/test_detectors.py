@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import diagnose
 from diagnose.diagnosis import Diagnosis
 from diagnose.formats.detector_rows import written
@@ -18,6 +20,13 @@ WATCHDOG = (
     "operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, "
     "Timeout(ms)=600000) ran for 600010 milliseconds before timing out.\n"
 )
+HANGS = ("accl", "megascale", "ncclx", "ray-train", "torchcomms")
+FAULTS = [
+    pytest.param(name, number, id=f"{name}-{number}")
+    for name, tool in TOOLS.items()
+    for number, sample in enumerate(tool["samples"])
+    if name not in HANGS and "row" in sample
+]
 NODE_DOWN = "2026-02-03T04:06:00 slurmctld: error: Nodes node-7 not responding, setting DOWN\n"
 
 
@@ -87,3 +96,80 @@ def test_a_report_that_nothing_is_wrong_changes_no_verdict(tmp_path: Path) -> No
     }
     assert judged(tmp_path / "well", {"job.log": done, **reports}).verdict == "healthy"
     assert judged(tmp_path / "on", {"job.log": STEPS, **reports}).verdict == "running"
+
+
+@pytest.mark.parametrize(("tool", "number"), FAULTS)
+def test_a_fault_beside_work_is_a_note(tool: str, number: int, tmp_path: Path) -> None:
+    later = STEPS.replace(" 04:", " 05:")  # the samples state 04:05 or no time
+    result = judged(tmp_path / "on", {"job.log": later}, (tool, number))
+    assert (result.verdict, result.culprits.hosts) == ("running", [])
+    done = later + "2026-02-03 05:20:00 [INFO] Training completed.\n"
+    result = judged(tmp_path / "well", {"job.log": done}, (tool, number))
+    assert (result.verdict, result.culprits.hosts) == ("healthy", [])
+    assert result.notes
+
+
+def test_a_fault_after_all_work_is_a_failure(tmp_path: Path) -> None:
+    earlier = STEPS.replace(" 04:", " 03:")
+    result = judged(tmp_path, {"job.log": earlier}, ("gpud", 0))
+    assert (result.verdict, result.root_cause.cause) == ("failed", "hw.gpu")
+    assert result.culprits.hosts == ["node-7"]
+
+
+def test_what_an_epilog_prints_of_an_old_fault_is_a_note(tmp_path: Path) -> None:
+    log = STEPS.replace(" 04:", " 05:") + TOOLS["slurm"]["samples"][2]["text"]
+    result = judged(tmp_path, {"job.log": log})
+    assert (result.verdict, result.culprits.hosts) == ("running", [])
+
+
+def test_a_hang_stated_without_a_time_is_a_hang_of_a_job_that_did_not_end(tmp_path: Path) -> None:
+    result = judged(tmp_path / "on", {"job.log": STEPS}, ("megascale", 1))
+    assert (result.verdict, result.root_cause.cause) == ("hung", "hw.gpu")
+    done = STEPS + "2026-02-03 04:20:00 [INFO] Training completed.\n"
+    assert judged(tmp_path / "well", {"job.log": done}, ("megascale", 1)).verdict == "healthy"
+
+
+def test_drained_nodes_are_no_cause_where_the_logs_name_no_host(tmp_path: Path) -> None:
+    log = STEPS.replace(" 04:", " 05:") + WATCHDOG.replace(" 04:", " 05:")
+    alone = judged(tmp_path / "alone", {"job.log": log})
+    for number in range(6):
+        result = judged(tmp_path / str(number), {"job.log": log}, ("slurm", number))
+        assert result.root_cause.cause == alone.root_cause.cause
+        assert result.culprits == alone.culprits
+        assert result.notes == ["Slurm reports faults of hosts that these logs do not name: node-7"]
+
+
+def test_a_fault_of_another_day_is_no_cause(tmp_path: Path) -> None:
+    log = WATCHDOG.replace("0203", "0213").replace("E203", "E0213")
+    old = judged(tmp_path, {"job.log": STEPS.replace("02-03", "02-13") + log}, ("gpud", 0))
+    assert old.root_cause.cause != "hw.gpu"
+    (note,) = [one for one in old.notes if one.startswith("gpud of node-7")]
+    assert note.endswith("(at another time than the job)")
+
+
+def test_processes_of_a_job_that_ended_are_dead_for_ras(tmp_path: Path) -> None:
+    done = STEPS + "2026-02-03 04:20:00 [INFO] Training completed.\n"
+    for number in (0, 2, 5):
+        sample = TOOLS["ncclras"]["samples"][number]["text"].replace(" 04:0", " 04:2")
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "job.log").write_text(done)
+        (folder / "ras.log").write_text(sample)
+        assert diagnose.diagnose(diagnose.load(folder)).verdict == "healthy"
+
+
+@pytest.mark.parametrize(
+    ("end", "cause"),
+    [
+        ("Traceback (most recent call last):\n  File \"/app/train.py\", line 8, in <module>\n"
+         "    main()\nValueError: too many values to unpack (expected 2)\n", "crash.exception"),
+        ("slurmstepd: error: *** STEP 4711.0 ON node-1 CANCELLED AT 2026-02-03T05:20:10 DUE TO "
+         "TIME LIMIT ***\n", "scheduler.limit"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(("tool", "number"), [("dcgm", 0), ("hyperpod", 3), ("nvrx", 2)])
+def test_a_fault_that_nobody_dates_is_no_rival_of_what_the_log_states(
+    tool: str, number: int, end: str, cause: str, tmp_path: Path
+) -> None:
+    result = judged(tmp_path, {"job.log": STEPS.replace(" 04:", " 05:") + end}, (tool, number))
+    assert (result.root_cause.cause, result.culprits.hosts) == (cause, [])
