@@ -21,7 +21,7 @@ from diagnose.ingest.chunks import (
 from diagnose.ingest.compress import Codec, codec_of, decompress
 from diagnose.ingest.log_drivers import LINES_LOOKED_AT, join_partials, partial_form
 from diagnose.ingest.raw import Reader, Store, data_from, reason
-from diagnose.ingest.sniff import HEAD, Container, describe, encoding_of
+from diagnose.ingest.sniff import HEAD, Container, describe, encoding_of, without_mark
 from diagnose.ingest.source import Budget, Chunk
 
 DOCUMENT_LIMIT = 64 << 20  # bytes of a dump or another file that is read as a whole
@@ -141,7 +141,7 @@ class TextChunks:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """The `content` of a document: call it to read the store as a whole, decompressed.
+    """The `content` of a document: call it to read the store as a whole, decompressed, in UTF-8.
 
     What is longer than DOCUMENT_LIMIT is cut there, with a note; an error gives what came before.
     """
@@ -166,7 +166,7 @@ class Content:
                         break
         except OSError as error:
             self.budget.cut(f"reading stopped: {reason(error)}")
-        return b"".join(parts)
+        return without_mark(b"".join(parts))
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from enum import Enum, auto
@@ -112,7 +113,10 @@ def describe(head: bytes, name: str) -> Described:
     """What a source is by its first bytes; see Described."""
     if not head:
         return Described("empty")
-    special = _special(head, name) or _plugged(head, name)
+    plain = without_mark(head)
+    special = _special(plain, name) or _plugged(plain, name)
+    if not special and plain is not head and _JSON.match(plain) and _is_dump(plain):
+        special = "fr_dump"
     if special:
         return Described(special)
     if _PICKLE.match(head) and _is_dump(head):
@@ -141,13 +145,21 @@ def _of_several(head: bytes, bom: int) -> Container | None:
     return Container.CONCATENATED if HEADING.search(head, bom, _FIRST_HEADING) else None
 
 
+def without_mark(data: bytes) -> bytes:
+    """A text that begins with a byte order mark, in UTF-8 without it; others as they are."""
+    if data.startswith(codecs.BOM_UTF8):
+        return data[len(codecs.BOM_UTF8) :]
+    encoding = _UTF16.get(data[:2])
+    return data[2:].decode(encoding, "replace").encode() if encoding else data
+
+
 def encoding_of(head: bytes) -> tuple[str, int]:
     """`utf-8`, `utf-16-le`, `utf-16-be` or a form of `journal`; the length of the byte order mark.
 
     Legacy encodings count as utf-8: their bytes pass through. UTF-16 without a mark is told by
     its NULs: every other byte of ASCII text.
     """
-    if head.startswith(b"\xef\xbb\xbf"):
+    if head.startswith(codecs.BOM_UTF8):
         return "utf-8", 3
     if head[:2] in _UTF16:
         return _UTF16[head[:2]], 2

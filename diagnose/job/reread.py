@@ -156,4 +156,4 @@ def _text(data: bytes) -> str:
     data = data.rstrip(b"\r")
     if b"\r" in data[-LINE_LIMIT:]:
         data = data[-LINE_LIMIT:].rpartition(b"\r")[2]
-    return data[:LINE_LIMIT].decode(errors="replace")
+    return data[:LINE_LIMIT].decode(errors="replace").removeprefix("\ufeff")

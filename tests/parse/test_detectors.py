@@ -62,6 +62,23 @@ def test_what_blames_nobody(one: str | dict[str, str], tmp_path: Path) -> None:
     assert result.culprits.ranks == result.culprits.hosts == []
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+@pytest.mark.parametrize(
+    ("name", "number"), [("gpud", 0), ("npd", 0), ("npd", 4), ("ncclras", 2), ("torchcomms", 1)]
+)
+def test_a_byte_order_mark_hides_no_document(
+    name: str, number: int, encoding: str, tmp_path: Path
+) -> None:
+    sample = TOOLS[name]["samples"][number]
+    folder = _written(tmp_path, sample)
+    for path in folder.rglob("*"):
+        if path.is_file():
+            path.write_text(path.read_text(encoding="utf-8"), encoding=encoding)
+    result = diagnose.diagnose(diagnose.load(folder))
+    assert result.culprits.hosts == sample.get("hosts", [])
+    assert result.culprits.ranks == sample.get("ranks", [])
+
+
 def test_every_row_has_a_sample() -> None:
     shown = {(name, sample.get("row")) for name, sample in (one.values[:2] for one in SAMPLES)}
     blaming = (
