@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -20,6 +20,7 @@ from diagnose.formats.detector_rows import rows
 MAX_BYTES = 64 << 20
 _MAX_DEPTH = 64
 _MAX_RECORDS = 500_000  # objects of one document that are looked at
+_MAX_VALUES = 2_000_000  # and lists
 _MAX_CLAIMS = 2_000
 _MAX_TEXT = 500  # characters of a record that is shown
 _MAX_VALUE = 2_000
@@ -78,7 +79,7 @@ def read_report(data: bytes, name: str, host: str | None = None) -> Report:
         raise ValueError(f"{name}: no report of a known detector")
     text = data[:MAX_BYTES].decode(errors="replace")
     claims: dict[tuple[str, str], Claim] = {}
-    for number, chain in enumerate(_objects([*values(text, name)])):
+    for number, chain in enumerate(_objects(values(text, name))):
         if number >= _MAX_RECORDS or len(claims) >= _MAX_CLAIMS:
             break
         for id_, record in tool["records"]:
@@ -112,22 +113,33 @@ def values(text: str, name: str) -> Iterator[Any]:
 Chain = list[dict[str, Any]]  # an object behind those around it; each knows its "@path"
 
 
-def _objects(found: Sequence[Any]) -> Iterator[Chain]:
+def _objects(found: Iterable[Any]) -> Iterator[Chain]:
     """Every object with those around it, outermost first."""
-    stack: list[tuple[Any, Chain, str]] = [(value, [], "") for value in reversed(found)]
-    while stack:
-        value, around, path = stack.pop()
-        if len(around) >= _MAX_DEPTH:
-            continue
-        if isinstance(value, dict):
-            around = [*around, {**value, "@path": path}]
-            yield around
-            parts = [(one, around, f"{path}/{key}") for key, one in value.items()]
+    # Of each level the values that are still to come: hostile ones are millions beside each other.
+    levels: list[tuple[Chain, Iterator[tuple[str, Any]]]] = [([], _parts(found, ""))]
+    looked_at = 0
+    while levels and looked_at < _MAX_VALUES:
+        around, parts = levels[-1]
+        path, value = next(parts, ("", None))
+        looked_at += 1
+        if value is None:
+            levels.pop()
         elif isinstance(value, list):
-            parts = [(one, around, path) for one in value]
-        else:
-            continue
-        stack += reversed([part for part in parts if isinstance(part[0], dict | list)])
+            levels.append((around, _parts(value, path)))
+        elif len(around) < _MAX_DEPTH:
+            inner = [*around, {**value, "@path": path}]
+            yield inner
+            levels.append((inner, _parts(value, path)))
+
+
+def _parts(value: Iterable[Any], path: str) -> Iterator[tuple[str, Any]]:
+    """The objects and lists in a value, and where each is."""
+    named = value.items() if isinstance(value, dict) else (("", one) for one in value)
+    return (
+        (f"{path}/{key}" if key else path, one)
+        for key, one in named
+        if isinstance(one, dict | list)
+    )
 
 
 @cache

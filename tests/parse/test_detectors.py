@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -136,3 +137,12 @@ def test_claims_of_a_document_are_bounded() -> None:
     events = (EVENT.replace("node-7", f"node-{number}") for number in range(5_000))
     report = read_report("\n".join(events).encode(), "many.json")
     assert len(report.claims) == 2_000
+
+
+def test_millions_of_empty_parts_take_no_memory_beside_the_document() -> None:
+    data = b'[{"checkName": 1, "nodeName": 2, "isHealthy": [' + b"[]," * 300_000 + b"1]}]"
+    tracemalloc.start()
+    read_report(data, "wide.json")
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 40 << 20  # 28 MiB of lists and the text itself; each as a task had taken 50 more
