@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from diagnose.catalog.schema import Catalog
 from diagnose.infer.events.claims import stated_time
 from diagnose.infer.rules.detectors import bounded, noted
-from diagnose.parse.detectors import Claim, about, around, tool_of
+from diagnose.parse.detectors import Claim, about, around, hosts_in, tool_of
 from diagnose.parse.stamps import Stamp, time_in
 from diagnose.stories.passing import CONCLUDED
 from diagnose.timeline.event import Event, Timeline
@@ -94,10 +94,11 @@ def of_the_job(timeline: Timeline) -> tuple[Timeline, list[str]]:
             left[claim.index] = ""
             continue
         time, host = stated_time(claim), claim.fields.get("host", "")
-        cluster = host and about(claim.signature).get("cluster")
-        if cluster and (
-            _short(host) not in own if own else logs and (time is None or time < began)
-        ):
+        hosts = hosts_in(host) if about(claim.signature).get("cluster") else []
+        mine = [one for one in hosts if _short(one) in own] if own else hosts
+        if mine:
+            claim.fields = {**claim.fields, "host": ", ".join(mine)}
+        if hosts and (not mine if own else logs and (time is None or time < began)):
             elsewhere[tool_of(claim.signature)].append(host)
             left[claim.index] = ""
         elif time is not None and not began - _DAY <= time <= ended + _DAY:

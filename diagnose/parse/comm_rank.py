@@ -1,7 +1,8 @@
 """How far one rank got in one communicator, told by something else than a Flight Recorder dump.
 
 NCCL's own call lines (`parse/nccl_calls.py`), RAS reports (`parse/ras.py`) and Inspector files
-(`parse/inspector.py`) all come down to this; `infer/frontiers.py` makes of it what dumps give.
+(`parse/inspector.py`) all come down to this; `infer/collectives/from_counters.py` makes of it what
+dumps give.
 """
 
 from __future__ import annotations

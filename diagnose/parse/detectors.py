@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import islice
 from typing import Any
 
 from diagnose.formats.detector_rows import rows
@@ -26,6 +27,9 @@ _MAX_TEXT = 500  # characters of a record that is shown
 _MAX_VALUE = 2_000
 _MAX_SEARCHED = 1 << 20  # characters of a document of which the lines of records are looked for
 _BLANKS = re.compile(r"[\s,\x1e]*")
+_HOSTS = re.compile(r"(?:[^\s,\[\]]|\[[^\s\[\]]{0,2000}\])+")
+_NUMBERS = r"\d{1,9}(?:-\d{1,9})?"
+_RANGES = re.compile(rf"([^\[\]]*)\[({_NUMBERS}(?:,{_NUMBERS})*)\]([^\[\]]*)")
 _OPTIONAL = "?"  # behind a key that may lack
 _LISTS = ("host", "rank")  # captures of which each part is one
 
@@ -209,6 +213,27 @@ def _line_of(text: str, fields: Mapping[str, str], record: Mapping[str, Any]) ->
     searched = longest and len(text) <= _MAX_SEARCHED
     at = text.find(json.dumps(longest, ensure_ascii=False)[1:-1]) if searched else -1
     return text.count("\n", 0, max(at, 0)) + 1
+
+
+def hosts_in(text: str) -> list[str]:
+    """The hosts of a list, of which Slurm writes some as `node-[1-3,7]`; one of these a name."""
+    found: list[str] = []
+    for part in _HOSTS.findall(text):
+        ranges = _RANGES.fullmatch(part)
+        if ranges is None:
+            found.append(part)
+        else:
+            begin, numbers, end = ranges.groups()
+            found += [f"{begin}{number}{end}" for number in _numbers(numbers)]
+    return found[:_MAX_CLAIMS]
+
+
+def _numbers(text: str) -> Iterator[str]:
+    """`08` to `11` of `08-11`, and so on for each part."""
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        for number in islice(range(int(first), int(last or first) + 1), _MAX_CLAIMS):
+            yield f"{number:0{len(first)}}"
 
 
 def around(id_: str | None) -> tuple[list[re.Pattern[str]], list[re.Pattern[str]]] | None:

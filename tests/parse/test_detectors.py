@@ -11,7 +11,7 @@ import pytest
 import diagnose
 from diagnose.formats import detector_rows
 from diagnose.formats.detector_rows import id_of, made, rows, written
-from diagnose.parse.detectors import read_report
+from diagnose.parse.detectors import hosts_in, read_report
 
 TOOLS = written()
 SAMPLES = [
@@ -146,3 +146,22 @@ def test_millions_of_empty_parts_take_no_memory_beside_the_document() -> None:
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert most < 40 << 20  # 28 MiB of lists and the text itself; each as a task had taken 50 more
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("node-7", ["node-7"]),
+        ("node-7, node-8", ["node-7", "node-8"]),
+        ("node-[08-10,12],gpu3", ["node-08", "node-09", "node-10", "node-12", "gpu3"]),
+        ("rack1-[1-2].x", ["rack1-1.x", "rack1-2.x"]),
+        ("odd[a-b]", ["odd[a-b]"]),
+        ("", []),
+    ],
+)
+def test_hosts_of_a_list(text: str, hosts: list[str]) -> None:
+    assert hosts_in(text) == hosts
+
+
+def test_lists_of_hosts_are_bounded() -> None:
+    assert len(hosts_in("n[0-999999999]," * 20)) == 2_000

@@ -173,3 +173,12 @@ def test_a_fault_that_nobody_dates_is_no_rival_of_what_the_log_states(
 ) -> None:
     result = judged(tmp_path, {"job.log": STEPS.replace(" 04:", " 05:") + end}, (tool, number))
     assert (result.root_cause.cause, result.culprits.hosts) == (cause, [])
+
+
+@pytest.mark.parametrize("nodes", ["node-[6-8]", "node-[1,7]", "node-7.example.org"])
+def test_nodes_that_slurm_lists_together_are_those_of_the_job(nodes: str, tmp_path: Path) -> None:
+    log = "srun: error: node-7: task 3: Exited with exit code 1\n"
+    reason = f"GPU 3 Xid 79         root      2026-02-03T04:05:06 {nodes}\n"
+    result = judged(tmp_path, {"job.log": log, "sinfo.txt": reason})
+    assert result.root_cause.cause == "hw.gpu"
+    assert [one.partition(".")[0] for one in result.culprits.hosts] == ["node-7"]
