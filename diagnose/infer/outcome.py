@@ -230,8 +230,7 @@ def hang_shown_by(context: Context) -> str | None:
     if context.signs:
         from diagnose.infer.rules import node_signs  # noqa: PLC0415  only bundles have them
 
-        ended = done(context.stories)
-        if node_signs.hang(context.signs, context.stacks, ended=ended):
+        if node_signs.hang(context.signs, context.stacks, ended=done(context.stories)):
             return "node_signs"
     if context.silence is not None:
         return "silence"
@@ -293,6 +292,7 @@ def quiet(context: Context, about: JobFacts, job: Job) -> Diagnosis:
     named: Verdict = "healthy" if ended else "running"
     pasted = job.pasted and not ended
     made = progress_of(timeline)
+    earlier = earlier_attempts(job.events, catalog, about.attempts)
     summary = _CALM[calm]
     if about.attempts > 1:
         summary += f" {_LAST.format(about.attempts)}"
@@ -307,11 +307,7 @@ def quiet(context: Context, about: JobFacts, job: Job) -> Diagnosis:
         restart=RestartAdvice("none", [], "no restart needed"),
         job=about,
         progress=made,
-        notes=[
-            *job.notes,
-            *claims_beside_work(timeline),
-            *earlier_attempts(job.events, catalog, about.attempts),
-        ],
+        notes=[*job.notes, *claims_beside_work(timeline), *earlier],
     )
     trouble = unexplained(context.stories)
     looked_at = event_reasons(trouble.sifted, catalog)
