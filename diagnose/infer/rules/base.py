@@ -82,6 +82,8 @@ _STATED: Mapping[str, tuple[Tier, Tier, Tier]] = {
     "recovered": (Tier.CIRCUMSTANTIAL, Tier.GUESS, Tier.NONE),
     # A detector states it, nobody knows when, of a job that did not wait in vain.
     "undated": (Tier.CIRCUMSTANTIAL, Tier.CIRCUMSTANTIAL, Tier.GUESS),
+    # A detector states it of a job whose ranks made different calls, which no device brings about.
+    "other_calls": (Tier.CIRCUMSTANTIAL, Tier.CIRCUMSTANTIAL, Tier.GUESS),
     # What launchers do to victims, after the first wait.
     "late_ending": (Tier.CIRCUMSTANTIAL, Tier.NONE, Tier.NONE),
 }

@@ -14,6 +14,7 @@ from diagnose.catalog.entries import entry_of
 from diagnose.catalog.schema import Catalog, CauseClass, CulpritOf, Signature
 from diagnose.infer.events.exceptions import fullest, in_words
 from diagnose.infer.events.failures import unexplained
+from diagnose.infer.judge.verdict import DIFFER
 from diagnose.infer.rules.base import Context, Hypothesis, Tier, most, stated
 from diagnose.lazy import expression
 from diagnose.stories.deeds import after
@@ -193,6 +194,8 @@ def _grounds(
             return [*grounds, "recovered"]
         if None not in beside and not context.timeline.signalling(*WAITED):
             grounds.append("undated")
+        if context.by_dumps is not None and context.by_dumps.kind in DIFFER:
+            grounds.append("other_calls")
     if not _came_true(of_class, group[-1], context):
         if context.stories.survived(group):
             grounds.append("recovered")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import diagnose
 from diagnose.diagnosis import Diagnosis
 from diagnose.formats.detector_rows import written
 
+FIXTURES = Path(__file__).parents[3] / "fixtures"
 TOOLS = written()
 STEPS = "".join(
     f"2026-02-03 04:0{step // 10}:{step % 10}0 [INFO] [rank0] step {step}/60 loss: 1.{step}\n"
@@ -182,3 +184,10 @@ def test_nodes_that_slurm_lists_together_are_those_of_the_job(nodes: str, tmp_pa
     result = judged(tmp_path, {"job.log": log, "sinfo.txt": reason})
     assert result.root_cause.cause == "hw.gpu"
     assert [one.partition(".")[0] for one in result.culprits.hosts] == ["node-7"]
+
+
+def test_a_faulty_gpu_explains_no_dumps_of_different_calls(tmp_path: Path) -> None:
+    folder = tmp_path / "job"
+    shutil.copytree(FIXTURES / "flight-recorder-mismatch", folder)
+    result = judged(folder, {}, ("dcgm", 0))
+    assert (result.root_cause.cause, result.culprits.ranks) == ("desync.mismatch", [3])
