@@ -63,13 +63,25 @@ class RootCause:
 
 
 @dataclass(frozen=True, slots=True)
+class Device:
+    """A device (an NPU, a GPU) of a host, by the number that the host's driver gives it."""
+
+    host: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Culprits:
-    """Global ranks and hosts to blame; empty lists when the evidence does not name any."""
+    """Global ranks and hosts to blame; empty lists when the evidence does not name any.
+
+    `devices` are named where a library tells devices apart and not ranks.
+    """
 
     ranks: list[int] = field(default_factory=list)
     hosts: list[str] = field(default_factory=list)
     kind: CulpritKind | None = None
     why: str = ""
+    devices: list[Device] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,6 +374,8 @@ class Diagnosis:
 
     def _who(self) -> str:
         ranks = ranks_phrase(self.culprits.ranks) if self.culprits.ranks else ""
+        if self.culprits.devices:
+            return ", ".join(f"{one.host} device {one.number}" for one in self.culprits.devices[:8])
         return " on ".join(filter(None, (ranks, ", ".join(self.culprits.hosts[:8]))))
 
     def to_dict(self) -> dict[str, Any]:

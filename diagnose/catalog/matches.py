@@ -32,7 +32,10 @@ CAPTURES: dict[str, type] = {
     "host": str,
     "peer": str,  # host, address or endpoint of the other side
     "pid": int,
-    "dev": int,  # CUDA device index
+    "dev": int,  # CUDA or NPU device index
+    "other_dev": int,
+    "address": str,  # of a device of its own
+    "server": str,  # address of its own host
     "busid": str,
     "nic": str,
     # collectives

@@ -140,6 +140,7 @@ Signal = Literal[
     "joined",  # the captured `ranks` joined a collective and did not finish it
     "mismatch",  # rank / op / seq / shape against other_rank / other_op / other_seq / other_shape
     "host_blocked",  # a host thread is stuck: watchdog stuck, GIL
+    "unanswered",  # this device waited for other_dev of its host, for peer, or for other_rank
     "store_wait",  # waited on a key-value store (another rank, usually rank 0, did not come)
     "waiting",  # waits, and says so again and again while it does: only as the last word
     "exit",  # a process ended: exitcode or signal, with rank / local_rank / pid / host

@@ -211,7 +211,9 @@ def _result(
     return Diagnosis(
         verdict=decided,
         root_cause=narrative.root_cause(winner, raised, level),
-        culprits=Culprits(winner.ranks, winner.hosts, winner.kind, _why(winner, grid, context)),
+        culprits=Culprits(
+            winner.ranks, winner.hosts, winner.kind, _why(winner, grid, context), winner.devices
+        ),
         phase=phase_of(winner, context, start),
         onset=Onset(iso(start.time), start.why),
         collective=collective_of(context.stalls, winner.ranks),

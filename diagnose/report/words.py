@@ -145,7 +145,7 @@ def culprits(diagnosis: Diagnosis) -> str:
     """Who is to blame: `Rank 3 on node7: died`; empty when nobody is named."""
     found = diagnosis.culprits
     ranks = ranks_phrase(found.ranks).capitalize() if found.ranks else ""
-    hosts = names(found.hosts)
+    hosts = names([f"{one.host} device {one.number}" for one in found.devices] or found.hosts)
     who = f"{ranks} on {hosts}" if ranks and hosts else ranks or hosts
     kind = culprit_kind(diagnosis)
     return f"{who}: {kind}" if who and kind else who

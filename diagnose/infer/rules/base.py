@@ -13,7 +13,7 @@ from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Literal, get_args
 
 from diagnose.catalog.schema import Catalog, Remedy, Strength
-from diagnose.diagnosis import Answer, CulpritKind, EvidenceTier
+from diagnose.diagnosis import Answer, CulpritKind, Device, EvidenceTier
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.onset import Activity
 from diagnose.infer.judge.verdict import Verdict
@@ -136,6 +136,7 @@ class Hypothesis:
     ranks: list[int] = field(default_factory=list)
     hosts: list[str] = field(default_factory=list)
     pods: list[str] = field(default_factory=list)
+    devices: list[Device] = field(default_factory=list)
     kind: CulpritKind | None = None
     why: str = ""
     sure: bool = False
