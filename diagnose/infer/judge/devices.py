@@ -8,8 +8,8 @@ which each process states its own. Where all waits end is the device that holds 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -20,8 +20,11 @@ from diagnose.timeline.event import Event, Timeline
 
 # CANN names a log by the process of the host and its start, a device's log stands in a folder of
 # its device: `device-3/device-1365_20250806230906733.log`, `plog/plog-1365_20250805194545930.log`.
-_FILE = expression(r"(?:device-(?P<dev>\d{1,4})/)?(?:plog|device)-(?P<pid>\d{1,9})_\d{8,20}\.log")
+_FILE = expression(
+    r"(?:device-(?P<dev>\d{1,4})/)?(?:plog|device)-(?:parser-)?(?P<pid>\d{1,9})[_-]\d{1,20}\.log"
+)
 _INTERFACE = expression(r"%.*")
+_NUMBERED = expression(r"\d{1,6}\Z")
 _LONGEST = 64  # devices of a chain
 
 
@@ -80,7 +83,11 @@ def judged(timeline: Timeline) -> DeviceVerdict | None:
         target = _target(event, own, known) if own else None
         if own and target and own != target:
             edges[own].setdefault(target, event)
-    return _verdict(edges, known) if edges else None
+    if not edges:
+        return None
+    found = _verdict(edges, known)
+    named = {*timeline.column("host")} - {None}
+    return replace(found, hosts=tuple(_node(host, known, named) for host in found.hosts))
 
 
 def _host(event: Event) -> str | None:
@@ -109,11 +116,11 @@ def _processes(timeline: Timeline) -> _Processes:
                 known.devices.setdefault((None, _process(event)), number)
         if "address" in fields:
             known.addresses[fields["address"]].add(device)
+        rank = rank_of(fields.get("rank"))
         if "server" in fields:
             known.servers[_INTERFACE.sub("", fields["server"])].add(host)
-            rank = rank_of(fields.get("rank"))
             known.ranks[device] |= {rank} if rank is not None else set()
-        place = rank_of(fields.get("group_rank"))
+        place = rank_of(fields.get("group_rank", fields.get("rank")))
         if "group" in fields and place is not None:
             known.groups[fields["group"], place].add(device)
             known.groups_of[device].add(fields["group"])
@@ -151,10 +158,11 @@ def _target(event: Event, own: Device, known: _Processes) -> Device | None:
             return Device(next(iter(hosts)), number)
         return _one(known.addresses.get(peer, set())) or Device(None, None, peer)
     place = rank_of(event.fields.get("other_rank"))
-    groups = known.groups_of.get(own, set())
-    if place is None or len(groups) != 1:
+    if place is None:
         return None
-    return _one(known.groups.get((next(iter(groups)), place), set()))
+    # No line names the group: it is one that the process is in, if these agree on the device.
+    places = (known.groups.get((group, place)) for group in known.groups_of.get(own, ()))
+    return _one({device for devices in places if devices for device in devices})
 
 
 _Edges = Mapping[Device, Mapping[Device, Event]]
@@ -189,6 +197,27 @@ def _broken(edges: _Edges) -> DeviceVerdict:
     if len(hosts) == 1 and len(edges) > 1 and len(peers) > 1:
         return DeviceVerdict(hosts=tuple(sorted(hosts)), events=lines)
     return DeviceVerdict(events=lines)
+
+
+def _node(host: str, known: _Processes, names: Collection[str | None]) -> str:
+    """The name of a host that is known by its address, by the ranks that its devices have.
+
+    Schedulers number workers as their ranks are: with eight devices each, `worker-9` has the ranks
+    from 72 on.
+    """
+    own = [(device, rank) for device, ranks in known.ranks.items() for rank in ranks]
+    first = {rank - (device.number or 0) for device, rank in own if device.host == host}
+    size = max((device.number or 0 for device, _ in own if device.host == host), default=0) + 1
+    if host in names or len(first) != 1:
+        return host
+    (begin,) = first
+    numbered = ((name, _NUMBERED.search(name)) for name in names if name)
+    fits = [
+        name
+        for name, number in numbered
+        if number and (at := int(number[0])) and begin % at == 0 and begin // at >= size
+    ]
+    return fits[0] if len(fits) == 1 else host
 
 
 def _lines(edges: _Edges) -> Iterator[Event]:

@@ -21,7 +21,8 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     shown_by = "wait.network" if not verdict.devices else "wait.missing"
     cause = context.catalog.class_shown_by("wait.cycle" if verdict.circle else shown_by)
     rows = [event.index for event in verdict.events]
-    found = inferred(cause, Tier.STRONG, context.catalog, _summary(verdict), rows)
+    tier = Tier.OBSERVED if verdict.devices else Tier.STRONG
+    found = inferred(cause, tier, context.catalog, _summary(verdict), rows)
     found.basis, found.explains = "wait", _FOLLOWS
     found.ranks, found.hosts = [*verdict.ranks], [*verdict.hosts]
     found.devices = [

@@ -1,0 +1,120 @@
+"""Who holds up Ascend devices, by what HCCL prints of links, notifies and addresses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import diagnose
+from diagnose.diagnosis import Culprits, Device, Diagnosis
+
+_WORLD = "10.0.0.5%eth0_60000_0_17"
+
+
+def _plog(pid: int, second: int, text: str, level: str = "ERROR") -> str:
+    return (
+        f"[{level}] HCCL({pid},python3):2031-02-03-04:05:{second:02}.000.000 [a.cc:12] [7]{text}\n"
+    )
+
+
+def _agent(pid: int, rank: int, host: int, device: int, size: int = 4) -> str:
+    text = (
+        f"[HCCL_TRACE]SetupAgent rankNum[{size}], rank[{rank}], rootInfo identifier[{_WORLD}], "
+        f"server[10.0.0.{host}%eth0], logicDevId[{device}], phydevId[{device}], "
+        f"deviceIp[10.1.{host}.{device}]"
+    )
+    return _plog(pid, 1, text, "INFO")
+
+
+def _no_answer(pid: int, second: int, own: str, peer: str) -> str:
+    row = f"   |  {peer}(1)   |  16666  |   {own}(0)   |  28  |  client  | time out |"
+    return _plog(pid, second, row)
+
+
+def _job(tmp_path: Path, logs: dict[str, str]) -> Diagnosis:
+    for name, text in logs.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(path.read_text() + text if path.exists() else text)
+    return diagnose.diagnose(diagnose.load(tmp_path))
+
+
+def _log(worker: int, pid: int) -> str:
+    return f"worker-{worker}/debug/plog/plog-{pid}_20310203040500000.log"
+
+
+def test_the_device_at_the_end_of_all_waits_is_named(tmp_path: Path) -> None:
+    """By address between hosts, by physical number within one; it printed no error itself."""
+    found = _job(
+        tmp_path,
+        {
+            _log(0, 11): _agent(11, 0, 5, 0) + _no_answer(11, 40, "10.1.5.0", "10.1.6.0"),
+            _log(1, 21): _agent(21, 1, 6, 0)
+            + _plog(
+                21,
+                30,
+                "connected p2p timeout, timeout:30 s. local logicDevid:0, remote physic id:1.",
+            ),
+            _log(1, 22): _agent(22, 2, 6, 1),
+        },
+    )
+    assert found.culprits == Culprits(
+        [2], ["worker-1"], "missing", "all waits end there", [Device("worker-1", 1)]
+    )
+    assert found.root_cause.summary.startswith(
+        "worker-0 device 0 waited for worker-1 device 0, that for worker-1 device 1, which shows no"
+    )
+
+
+def test_a_circle_names_all_of_it(tmp_path: Path) -> None:
+    found = _job(
+        tmp_path,
+        {
+            _log(0, 11): _agent(11, 0, 5, 0) + _no_answer(11, 41, "10.1.5.0", "10.1.6.0"),
+            _log(1, 21): _agent(21, 1, 6, 0) + _no_answer(21, 40, "10.1.6.0", "10.1.5.0"),
+        },
+    )
+    assert found.root_cause.cause == "desync.mismatch"
+    assert found.culprits.devices == [Device("worker-0", 0), Device("worker-1", 0)]
+    assert found.root_cause.summary == (
+        "worker-1 device 0 waited for worker-0 device 0, that for worker-1 device 0: a circle, in "
+        "which each waits for the next."
+    )
+
+
+def test_a_notify_wait_names_the_rank_of_the_group_of_its_process(tmp_path: Path) -> None:
+    text = "[TaskExceptionHandler][Callback]Task run failed, para information is notify id:[0x7], "
+    found = _job(
+        tmp_path,
+        {
+            _log(0, 11): _agent(11, 0, 5, 0, 2),
+            _log(1, 21): _agent(21, 1, 6, 3, 2)
+            + _plog(21, 30, f"{text}stage:[ffffffff], remote rank:[0]."),
+        },
+    )
+    assert found.culprits.devices == [Device("worker-0", 0)]
+
+
+def test_addresses_that_nobody_has_name_no_device(tmp_path: Path) -> None:
+    """What the links share is their own host, if they lead to different ends."""
+    broken = "[Heartbeat]cqe err status[12], time:[2031-02-03 04:05:30.1], ip:[{}]"
+    logs = {
+        _log(0, pid): _agent(pid, pid, 5, pid) + _plog(pid, 30, broken.format(f"10.9.0.{pid}"))
+        for pid in (1, 2)
+    }
+    found = _job(tmp_path, logs)
+    assert (found.root_cause.cause, found.culprits.devices) == ("net.fabric", [])
+    assert found.culprits.hosts == ["worker-0"]
+
+
+def test_two_ends_accuse_nobody(tmp_path: Path) -> None:
+    found = _job(
+        tmp_path,
+        {
+            _log(0, 11): _agent(11, 0, 5, 0) + _no_answer(11, 40, "10.1.5.0", "10.1.6.0"),
+            _log(0, 12): _agent(12, 1, 5, 1) + _no_answer(12, 40, "10.1.5.1", "10.1.6.1"),
+            _log(1, 21): _agent(21, 2, 6, 0),
+            _log(1, 22): _agent(22, 3, 6, 1),
+        },
+    )
+    assert found.culprits.devices == []
+    assert found.culprits.ranks == []
