@@ -39,6 +39,8 @@ _TIMES = expression(
     rb"|\b[EWIF]\d{4} |\b1[5-9]\d{8}(?:\.\d+|\d{3})?\b|0x[0-9a-fA-F]+|\b[0-9a-f]{12,}\b|\d+:\d\d\b"
     rb"|\x1b\[[0-9;]*m|\b\d+(?:\.\d+){3}(?::\d+)?"
 )
+# Of shapes: what is a time by its digits alone, so that lines of one shape may differ.
+_SOME_TIMES = expression(rb"0x|\b0{10}")
 # The fill of a bar, as tqdm, rich and Keras draw it.
 _BAR = expression(rb"(?<=%)\|[^|\n]*\|(?= *\d)|\[[=>.# -]{5,}\]|(?:\xe2[\x94-\x97][\x80-\xbf]){5,}")
 _NUMBER = expression(rb"-?\d+(?:,\d{3})*(?:\.\d+)?(?:[eE][-+]?\d+)?")
@@ -75,14 +77,13 @@ class Beat:
 def beats(data: bytes, shapes: ShapeTable) -> list[Beat]:
     """The first and the last lines of every template of `data` whose counter grows, in order."""
     groups: dict[tuple[bytes, bytes], list[tuple[int, int, list[bytes]]]] = defaultdict(list)
-    for start, end in _lines(data):
-        line = data[start:end]
-        same = shape(line)
+    for start, end, same in _lines(data):
         entry = shapes.entry(same)
         if entry.works is None:
             entry.works = _works(same)
         if not entry.works:
             continue
+        line = data[start:end]
         author = author_of(line)
         text = _BAR.sub(b"|", _TIMES.sub(b"@", line))
         numbers = _NUMBER.findall(text)
@@ -107,16 +108,26 @@ def _works(line: bytes) -> bool:
     return _WORK.search(_IDENTITY.sub(b"@", line)) is not None
 
 
-def _lines(data: bytes) -> Iterator[tuple[int, int]]:
-    """Begin and end of the lines of the end of `data`; of a bar what the terminal showed last."""
+def _rows(data: bytes) -> tuple[int, list[bytes]]:
+    """Where the end of `data` begins, and the shapes of its lines."""
     at = data.rfind(b"\n", 0, max(0, len(data) - REACH)) + 1
-    while at < len(data):
-        end = data.find(b"\n", at)
-        end = len(data) if end < 0 else end
-        start = max(at, data.rfind(b"\r", at, max(at, end - 1)) + 1)
-        if end > start:
-            yield start, min(end, start + _LINE)
-        at = end + 1
+    return at, shape(data[at:]).split(b"\n")
+
+
+def _shown(row: bytes) -> slice:
+    """What is looked at of a line: of a bar what the terminal showed last."""
+    start = row.rfind(b"\r", 0, max(0, len(row) - 1)) + 1
+    return slice(start, min(len(row), start + _LINE))
+
+
+def _lines(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Begin, end and shape of the lines of the end of `data`."""
+    at, rows = _rows(data)
+    for row in rows:
+        shown = _shown(row)
+        if same := row[shown]:
+            yield at + shown.start, at + shown.stop, same
+        at += len(row) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,58 +149,78 @@ def own_way(data: bytes, shapes: ShapeTable) -> OwnWay | None:
 
     It had written the line that all others wrote last, and nobody else ever wrote its own last one.
     """
+    shaped = {row[_shown(row)] for row in {*_rows(data)[1]}}
+    tagged = {same for same in shaped if _RATIO.match(same) or shapes.author_places(same)}
     written: dict[bytes, list[_Row]] = defaultdict(list)
-    for row in (row for start, end in _lines(data) for row in _by_author(data, start, end, shapes)):
-        if row.author:
+    for start, end, same in _lines(data) if tagged else ():
+        for row in _by_author(data, start, end, same, shapes) if same in tagged else ():
             written[row.author].append(row)
     if len(written) < _AUTHORS:
         return None
     tags: dict[bytes, dict[bytes, list[_Row]]] = defaultdict(dict)
     for author, rows in written.items():
         tags[_NUMBER.sub(b"#", author)][author] = rows
-    found = (_own_way(data, one) for one in tags.values() if len(one) >= _AUTHORS)
+    templates = _Templates(data)
+    found = (_own_way(one, templates) for one in tags.values() if len(one) >= _AUTHORS)
     return next(filter(None, found), None)
 
 
 class _Row(NamedTuple):
-    """A line: who wrote it, and where it is in the data."""
+    """A line: who wrote it, where it is in the data, and its shape."""
 
     author: bytes
     start: int
     end: int
-
-    def template(self, data: bytes) -> bytes:
-        """What it has in common with others, without its author."""
-        text = _TIMES.sub(b"@", data[self.start + len(self.author) : self.end])
-        return _NUMBER.sub(b"#", _BAR.sub(b"|", text)).strip()
+    same: bytes
 
 
-def _own_way(data: bytes, written: Mapping[bytes, Sequence[_Row]]) -> OwnWay | None:
+class _Templates:
+    """What lines have in common with others, without their authors: looked at once a shape."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._known: dict[bytes, bytes] = {}
+
+    def of(self, row: _Row) -> bytes:
+        """The template of a line."""
+        key = row.same[len(row.author) :]
+        if _SOME_TIMES.search(key):
+            key = self._data[row.start + len(row.author) : row.end]
+        found = self._known.get(key)
+        if found is None:
+            text = _BAR.sub(b"|", _TIMES.sub(b"@", key))
+            found = self._known[key] = _NUMBER.sub(b"#", text).strip()
+        return found
+
+
+def _own_way(written: Mapping[bytes, Sequence[_Row]], templates: _Templates) -> OwnWay | None:
     """The same among authors with tags of one form, by what each of them wrote."""
-    last = {author: rows[-1].template(data) for author, rows in written.items()}
+    last = {author: templates.of(rows[-1]) for author, rows in written.items()}
     ways = Counter(last.values())
     ranked = any(map(_RATIO.fullmatch, written))
     if len(ways) != _WAYS or min(ways.values()) != 1 or (ranked and not _all_ranks(written)):
         return None
     common = max(ways, key=lambda way: ways[way])
     author = next(author for author, way in last.items() if way != common)
-    if common not in (row.template(data) for row in written[author]):
+    if common not in map(templates.of, written[author]):
         return None
-    if sum(row.template(data) == last[author] for rows in written.values() for row in rows) > 1:
+    if sum(templates.of(row) == last[author] for rows in written.values() for row in rows) > 1:
         return None
     row, tag = written[author][-1], _RATIO.fullmatch(author)
     return OwnWay(row.start, row.end, int(tag[1]) if tag else None, len(written) - 1)
 
 
-def _by_author(data: bytes, start: int, end: int, shapes: ShapeTable) -> Iterator[_Row]:
+def _by_author(
+    data: bytes, start: int, end: int, same: bytes, shapes: ShapeTable
+) -> Iterator[_Row]:
     """Each of the lines that were torn into one."""
     line = data[start:end]
-    if not _RATIO.match(line):
-        yield _Row(shapes.author(line, 0, shape(line)), start, end)
+    if not _RATIO.match(same):
+        yield _Row(shapes.author(line, 0, same), start, end, same)
         return
     tags = [*_RATIO.finditer(line)]
     for tag, stop in zip(tags, [*(tag.start() for tag in tags[1:]), len(line)], strict=True):
-        yield _Row(tag[0], start + tag.start(), start + stop)
+        yield _Row(tag[0], start + tag.start(), start + stop, same[tag.start() : stop])
 
 
 def _all_ranks(written: Mapping[bytes, Sequence[_Row]]) -> bool:

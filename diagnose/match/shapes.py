@@ -182,10 +182,14 @@ class ShapeTable:
 
     def author(self, line: bytes, begin: int, same: bytes) -> bytes:
         """`author_of` a line of this shape that begins there: one digit is as good as another."""
+        return author_at(line, begin, self.author_places(same))
+
+    def author_places(self, same: bytes) -> Sequence[Span]:
+        """Where lines of a shape name their author; nowhere if they do not."""
         entry = self.entry(same)
         if entry.author is None:
             entry.author = author_places(same, 0)
-        return author_at(line, begin, entry.author)
+        return entry.author
 
     def message(self, text: str) -> str:
         """The message of a line, all of it where its prefixes are all there is, without blanks."""
