@@ -360,17 +360,31 @@ def _outlier(latest: Mapping[Author, Rhythm]) -> tuple[Rhythm, int] | None:
     if len(latest) < 2 or not strides or any(one.last.step is None for one in latest.values()):
         return None
     stride = max(1, int(median(strides)))
-    for rhythm in sorted(latest.values(), key=lambda one: one.last.step or 0):
-        others = [one for one in latest.values() if one is not rhythm]
-        steps = [one.last.step or 0 for one in others]
-        if len(rhythm.lines) < 2 or max(steps) - min(steps) > _TOGETHER * stride:
+    ordered = sorted(latest.values(), key=lambda one: one.last.step or 0)
+    steps = [one.last.step or 0 for one in ordered]
+    for index, rhythm in enumerate(ordered):
+        # Of all others, which are in order, too.
+        least, most = steps[index == 0], steps[-2 if index == len(steps) - 1 else -1]
+        if len(rhythm.lines) < 2 or most - least > _TOGETHER * stride:
             continue
-        lines = (min(steps) - (rhythm.last.step or 0)) // stride
+        lines = (least - steps[index]) // stride
         if lines < 0:  # the counter began again, with another epoch
-            lines = min(_lines_between(rhythm, one) for one in others)
+            lines = _least_between(rhythm, latest.values())
         if lines > 0:
             return rhythm, lines
     return None
+
+
+def _least_between(rhythm: Rhythm, latest: Iterable[Rhythm]) -> int:
+    """The least that any of the others wrote below the last line of this; 0 if one wrote none."""
+    least = 0
+    for other in latest:
+        if other is not rhythm:
+            lines = _lines_between(rhythm, other)
+            if lines <= 0:
+                return 0
+            least = min(least, lines) if least else lines
+    return least
 
 
 def _lines_between(rhythm: Rhythm, other: Rhythm) -> int:
