@@ -12,7 +12,7 @@ fourfold.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -129,13 +129,10 @@ class Matcher:
 
     def scan_lines(self, data: bytes, spans: Sequence[Span], calls: CallMarks) -> Scanned:
         """What is in `data`, by what `marked` said of it."""
-        found = [
-            *hits_of(self._everywhere, data),
-            *_in_lines(self._rest, data, spans),
-            *_in_lines(self._bulk, data, spans),
-        ]
+        in_lines = _in_all(data) if dense(spans, data) else _in_lines(data, spans)
+        found = [*hits_of(self._everywhere, data), *in_lines(self._rest), *in_lines(self._bulk)]
         codes = len(self.patterns)
-        words = [(-1 - number, to) for number, to in _in_lines(self._words, data, spans)]
+        words = [(-1 - number, to) for number, to in in_lines(self._words)]
         words += [(codes - 1 - number, to) for number, to in found if number >= codes]
         hits = [hit for hit in found if hit[0] < codes]
         hits.sort(key=itemgetter(1))
@@ -254,23 +251,30 @@ def _automaton(raw: bytes) -> Automaton | None:
     return Automaton(hs.loadb(raw, hs.HS_MODE_BLOCK)) if raw else None
 
 
-def dense(spans: Iterable[Span], data: bytes) -> bool:
+def dense(spans: Sequence[Span], data: bytes) -> bool:
     """Whether these lines are most of the data."""
-    return sum(end - start for start, end in spans) > _DENSE * len(data)
+    return sum(map(_END, spans)) - sum(map(_START, spans)) > _DENSE * len(data)
 
 
-def _in_lines(
-    automaton: Automaton | None, data: bytes, spans: Sequence[Span]
-) -> Iterator[tuple[int, int]]:
-    """The hits in these lines, by their places in `data`."""
-    if dense(spans, data):
-        yield from hits_of(automaton, data)
-    elif spans:
-        lines = b"\n".join(data[start:end] for start, end in spans)
-        at = [0, *accumulate(end - start + 1 for start, end in spans)]
-        for number, to in hits_of(automaton, lines):
+_START, _END = itemgetter(0), itemgetter(1)
+_Search = Callable[["Automaton | None"], Iterable[tuple[int, int]]]  # what it finds, and where
+
+
+def _in_all(data: bytes) -> _Search:
+    return lambda automaton: hits_of(automaton, data)
+
+
+def _in_lines(data: bytes, spans: Sequence[Span]) -> _Search:
+    """The search in these lines; what it finds is by its places in `data`."""
+    lines = b"\n".join([data[start:end] for start, end in spans])
+    at = [0, *accumulate([end - start + 1 for start, end in spans])]
+
+    def search(automaton: Automaton | None) -> Iterator[tuple[int, int]]:
+        for number, to in hits_of(automaton, lines) if lines else ():
             line = bisect_right(at, to - 1) - 1
             yield number, spans[line][0] + to - at[line]
+
+    return search
 
 
 @lru_cache(maxsize=4096)

@@ -40,6 +40,10 @@ from diagnose.match.steps import (
 # Lines kept of one pattern in one source: this many from its start and from its end.
 KEEP_FIRST = 2000
 KEEP_LAST = 1000
+# Lines kept of all patterns in one source. Where there are more, each pattern gets half as many, as
+# long as these are more than the least: a log of failures alone is no larger than one of a flood.
+KEEP_ALL = 40_000
+KEEP_LEAST = 125
 
 ReadPart = Callable[[int, int | None, int], Iterator[Chunk]]  # start, end and first line
 
@@ -56,8 +60,9 @@ class Gathered:
     """What was found in a source or a part of it.
 
     `kept` and `flood` (by its first pattern) are matched segments, `seen` counts all of them by
-    that pattern; `samples` are those of per-step patterns, `last_stride` tells where these end, and
-    `last_words` are those of the end of the source.
+    that pattern, of which `keep_first` and `keep_last` are kept, `held` in all; `samples` are those
+    of per-step patterns, `last_stride` tells where these end, and `last_words` are those of the end
+    of the source.
     `first` and `last` are its edges. `end` is the place behind its last byte, `size` how many bytes
     were searched, `lines` the number of its last line, `starts` the offset and first line of every
     chunk. `beginnings` is where its first words recur. `ends` holds the chunks with the last
@@ -67,6 +72,9 @@ class Gathered:
     kept: list[Reading] = field(default_factory=list)
     flood: dict[int, deque[Reading]] = field(default_factory=dict)
     seen: Counter[int] = field(default_factory=Counter)
+    keep_first: int = field(default_factory=lambda: KEEP_FIRST)
+    keep_last: int = field(default_factory=lambda: KEEP_LAST)
+    held: int = 0
     samples: list[Reading] = field(default_factory=list)
     last_stride: int = -1
     last_words: list[Reading] = field(default_factory=list)
@@ -82,20 +90,51 @@ class Gathered:
     small: list[Chunk] = field(default_factory=list)
 
     def take(self, raws: Iterable[Reading]) -> None:
-        """Keep segments, unless there are too many of a kind."""
+        """Keep segments, unless there are too many of a kind, or of all kinds."""
         seen = self.seen
         for raw in raws:
             first = raw.patterns[0]
             seen[first] = times = seen[first] + 1
-            if times <= KEEP_FIRST:
+            if times <= self.keep_first:
                 self.kept.append(raw)
             else:
-                self.flood.setdefault(first, deque(maxlen=KEEP_LAST)).append(raw)
+                self.flood.setdefault(first, deque(maxlen=self.keep_last)).append(raw)
+            if times <= self.keep_first + self.keep_last:
+                self.held += 1
+                self._bound()
+
+    def leave_out(self, first: int, times: int) -> None:
+        """Count lines of a pattern that are not kept."""
+        most = self.keep_first + self.keep_last
+        before, self.seen[first] = self.seen[first], self.seen[first] + times
+        self.held += min(self.seen[first], most) - min(before, most)
+        self._bound()
+
+    def _bound(self) -> None:
+        """Keep no more than so many in all: that follows from the counts, however it is parted."""
+        while self.held > KEEP_ALL and self.keep_first > KEEP_LEAST:
+            self.keep_half()
+
+    def keep_half(self) -> None:
+        """Keep half as many lines of each pattern."""
+        self.keep_first //= 2
+        self.keep_last //= 2
+        kept, flood = self.kept, self.flood
+        self.kept, self.flood, times = [], {}, Counter[int]()
+        for raw in chain(kept, *flood.values()):
+            first = raw.patterns[0]
+            times[first] += 1
+            if times[first] <= self.keep_first:
+                self.kept.append(raw)
+            else:
+                self.flood.setdefault(first, deque(maxlen=self.keep_last)).append(raw)
+        most = self.keep_first + self.keep_last
+        self.held = sum(min(seen, most) for seen in self.seen.values())
 
     def dropped(self) -> dict[int, int]:
         """Lines of each flooding pattern that were not kept, by pattern number."""
         return {
-            number: self.seen[number] - KEEP_FIRST - len(flood)
+            number: self.seen[number] - self.keep_first - len(flood)
             for number, flood in self.flood.items()
         }
 
@@ -192,9 +231,11 @@ def _last_words(steps: StepSearch, end: int) -> list[Reading]:
 
 def _append(whole: Gathered, part: Gathered) -> None:
     before = whole.lines
+    while whole.keep_first > part.keep_first:
+        whole.keep_half()
     whole.take(_moved(raw, before) for raw in part.kept)
     for number, extra in part.dropped().items():
-        whole.seen[number] += extra
+        whole.leave_out(number, extra)
     for queue in part.flood.values():
         whole.take(_moved(raw, before) for raw in queue)
     whole.samples += [_moved(raw, before) for raw in part.samples]
