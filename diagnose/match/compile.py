@@ -253,7 +253,8 @@ def _automaton(raw: bytes) -> Automaton | None:
 
 def dense(spans: Sequence[Span], data: bytes) -> bool:
     """Whether these lines are most of the data."""
-    return sum(map(_END, spans)) - sum(map(_START, spans)) > _DENSE * len(data)
+    size: int = sum(map(_END, spans)) - sum(map(_START, spans))
+    return size > _DENSE * len(data)
 
 
 _START, _END = itemgetter(0), itemgetter(1)

@@ -320,16 +320,16 @@ def _search_marked(chunk: Chunk, place: int, matcher: Matcher) -> Searched:
     data = chunk.data
     spans, calls = matcher.marked(data)
     marked = b""
-    if matcher.marks_all and b"\r" not in data and not dense(spans, data):
+    lines = spans if b"\r" not in data else ()
+    if matcher.marks_all and lines and not dense(spans, data):
         marked = b"\n".join([data[start:end] for start, end in spans])
     rows = _lines_in(marked, matcher)
     if rows is None:
         patterns, words, _ = matcher.scan_lines(data, spans, calls)
-        return Searched(
-            chain(segments(chunk, patterns, place), segments(chunk, words, place)), calls
-        )
-    found, _ = _found(marked, rows, dict.fromkeys(rows.kinds), matcher)
-    known = ((chunk.newlines(spans[n][0]), *spans[n], found[n]) for n in sorted(found))
+        found = (segments(chunk, hits, place, lines) for hits in (patterns, words))
+        return Searched(chain.from_iterable(found), calls)
+    forms, _ = _found(marked, rows, dict.fromkeys(rows.kinds), matcher)
+    known = ((chunk.newlines(spans[n][0]), *spans[n], forms[n]) for n in sorted(forms))
     return Searched(_readings(chunk, place, known), calls)
 
 
