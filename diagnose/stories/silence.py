@@ -376,22 +376,15 @@ def _outlier(latest: Mapping[Author, Rhythm]) -> tuple[Rhythm, int] | None:
 
 
 def _least_between(rhythm: Rhythm, latest: Iterable[Rhythm]) -> int:
-    """The least that any of the others wrote below the last line of this; 0 if one wrote none."""
-    least = 0
-    for other in latest:
-        if other is not rhythm:
-            lines = _lines_between(rhythm, other)
-            if lines <= 0:
+    """The least that the others wrote below its last line, in its file; 0 where one wrote none."""
+    found: list[int] = []
+    for one in latest:
+        if one is not rhythm:
+            same = one.last.source == rhythm.last.source
+            found.append((one.last.line - rhythm.last.line) // max(1, one.apart) if same else 0)
+            if found[-1] <= 0:
                 return 0
-            least = min(least, lines) if least else lines
-    return least
-
-
-def _lines_between(rhythm: Rhythm, other: Rhythm) -> int:
-    """How many lines the other wrote below the last one of this, in the same file."""
-    if rhythm.last.source != other.last.source:
-        return 0
-    return (other.last.line - rhythm.last.line) // max(1, other.apart)
+    return min(found)
 
 
 def _ended_itself(rhythm: Rhythm, deeds: Deeds, endings: Collection[str]) -> bool:
