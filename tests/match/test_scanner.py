@@ -12,7 +12,7 @@ from diagnose.ingest.source import Chunk, Source
 from diagnose.match import gather
 from diagnose.match import scanner as scan
 from diagnose.match.compile import MATCH_TIMEOUT_S, matcher_of
-from diagnose.match.lines import LINE_WINDOW, TEXT_LIMIT
+from diagnose.match.lines import LINE_WINDOW, TEXT_LIMIT, Reading
 
 ERROR = Signature("t.error", "", "cause", [r"bad thing (?P<value>\d+)"], cause="env.config")
 ANCHORED = Signature("t.anchored", "", "context", [r"^step zero$"])
@@ -91,6 +91,33 @@ def test_a_flood_keeps_both_ends_and_the_exact_count(monkeypatch: pytest.MonkeyP
         "9",
     ]
     assert result.counts[0] == 10
+
+
+@pytest.mark.parametrize("parts", [1, 2, 7])
+def test_all_floods_together_are_bounded_however_a_source_is_parted(
+    monkeypatch: pytest.MonkeyPatch, parts: int
+) -> None:
+    for name, value in (("KEEP_FIRST", 40), ("KEEP_LAST", 20), ("KEEP_ALL", 100)):
+        monkeypatch.setattr(gather, name, value)
+    monkeypatch.setattr(gather, "KEEP_LEAST", 5)
+    patterns = [number**2 % 11 for number in range(700)]
+    size = len(patterns) // parts
+    found = []
+    for at in range(0, len(patterns), size):
+        found.append(gather.Gathered(lines=size))
+        places = range(at, at + size)
+        found[-1].take(Reading(one, one - at, 0, b"", (patterns[one],)) for one in places)
+    whole = gather.join(found, lambda *_: iter(()), MATCHER)
+    kept = sorted(
+        line.place for line in [*whole.kept, *itertools.chain.from_iterable(whole.flood.values())]
+    )
+    of_each = [[i for i, one in enumerate(patterns) if one == number] for number in range(11)]
+    # Half of the first and of the last lines, and half of these, are few enough.
+    wanted = {*(i for own in of_each for i in [*own[:10], *own[-5:]])}
+    assert kept == sorted(wanted)
+    assert len(kept) <= 100
+    dropped = {n: len(own) - 15 for n, own in enumerate(of_each) if len(own) > 15}
+    assert whole.dropped() == dropped
 
 
 def test_a_very_long_line_is_bounded() -> None:
