@@ -9,7 +9,7 @@ from diagnose.infer.judge.devices import DeviceVerdict, judged
 from diagnose.infer.rules.base import Context, Hypothesis, Tier, inferred
 
 # What a device reports that waits for another one follows from whom it waits for.
-_FOLLOWS = ["net.*", "rendezvous.*", "crash.exception", "unknown"]
+_FOLLOWS = ["net.*", "rendezvous.*", "unknown"]
 _SHOWN = 8  # devices of a chain
 
 

@@ -86,14 +86,16 @@ def hang(signs: Sequence[Sign], classes: Sequence[PlaceClass], *, ended: bool = 
     """Whether these show that a job hangs whose stacks alone do not.
 
     A node says what no job survives, or has trouble while no rank made a step between two looks.
-    Processes of a job that `ended` well are dead for NCCL's RAS as soon as they exit.
+    Processes of a job that `ended` well are dead for NCCL's RAS as soon as they exit. But a report
+    that knows them by their ranks was given by others of the communicator, which had not ended.
     """
     by_kind = relevant(signs, classes)
     places = [place for alike in classes for place in alike.places]
     if by_kind.keys() & _PROOF:
         return not places or any(place.still is not False for place in places)
-    if by_kind.keys() & _OF_RANKS and not places:
-        return not ended
+    of_ranks = [sign for kind in _OF_RANKS for sign in by_kind.get(kind, ())]
+    if of_ranks and not places:
+        return not ended or any(sign.rank is not None for sign in of_ranks)
     return bool(by_kind and places) and all(place.still for place in places)
 
 

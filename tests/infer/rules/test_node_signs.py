@@ -173,3 +173,11 @@ def test_a_kill_where_nobody_is_missing_is_nothing(tmp_path: Path) -> None:
 def test_a_rank_whose_nccl_reports_invalid_usage_called_something_else() -> None:
     sign = Sign("ras.json", None, "nccl_error", "rank 1", "Invalid usage", rank=1, line=36)
     assert node_signs.hang([sign], [])
+
+
+@pytest.mark.parametrize("rank", [None, 0])
+def test_who_is_dead_for_a_job_that_ended_hangs_it_only_by_rank(rank: int | None) -> None:
+    """A rank that left early says that it ended well; a report by ranks comes from the others."""
+    dead = Sign("ras.txt", "n1", "dead", "rank 0", "its process is considered dead", rank=rank)
+    assert node_signs.hang([dead], [], ended=True) is (rank is not None)
+    assert node_signs.hang([dead], [])
