@@ -71,11 +71,12 @@ def ends_well(name: str) -> bool:
 
 @cache
 def grave_signatures() -> dict[str, Signature]:
-    """The signatures whose match by itself tells why a job died."""
+    """The signatures whose match by itself tells why a job died; not what detectors say of it."""
     return {
         signature.id: signature
         for signature in load_catalog(examples=True).signatures
         if signature.role == "cause" and signature.strength != "weak"
+        if signature.signal != "concluded"
     }
 
 
