@@ -206,7 +206,7 @@ def slowest_signature() -> None:
         numbers.setdefault(pattern.signature, []).append(number)
     worst = (0.0, "")
     for index, signature in enumerate(matcher.signatures):
-        for line in adversarial(signature.match[0]):
+        for line in adversarial(signature.match[0]) if signature.match else ():
             start = time.perf_counter()
             for number in numbers[index]:
                 matcher.confirm(number, line, line)
