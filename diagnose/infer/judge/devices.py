@@ -28,8 +28,8 @@ _NUMBERED = expression(r"\d{1,6}\Z")
 _LONGEST = 64  # devices of a chain
 
 
-class Device(NamedTuple):
-    """A device of a host; `host` is None where only an address of it is known, in `address`."""
+class Endpoint(NamedTuple):
+    """A device of a host; `host` is None where nobody says whose `address` it is."""
 
     host: str | None
     number: int | None
@@ -51,9 +51,9 @@ class DeviceVerdict:
     one at which all broken links end. `events` are the lines of the chain, the culprits' own last.
     """
 
-    devices: tuple[Device, ...] = ()
+    devices: tuple[Endpoint, ...] = ()
     hosts: tuple[str, ...] = ()
-    chain: tuple[Device, ...] = ()
+    chain: tuple[Endpoint, ...] = ()
     circle: bool = False
     ranks: tuple[int, ...] = ()
     events: Sequence[Event] = ()
@@ -64,11 +64,11 @@ class _Processes:
     """What the processes of a job state of themselves, each by its host and number."""
 
     devices: dict[tuple[str | None, int | None], int] = field(default_factory=dict)
-    addresses: dict[str, set[Device]] = field(default_factory=lambda: defaultdict(set))
+    addresses: dict[str, set[Endpoint]] = field(default_factory=lambda: defaultdict(set))
     servers: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    groups: dict[tuple[str, int], set[Device]] = field(default_factory=lambda: defaultdict(set))
-    groups_of: dict[Device, set[str]] = field(default_factory=lambda: defaultdict(set))
-    ranks: dict[Device, set[int]] = field(default_factory=lambda: defaultdict(set))
+    groups: dict[tuple[str, int], set[Endpoint]] = field(default_factory=lambda: defaultdict(set))
+    groups_of: dict[Endpoint, set[str]] = field(default_factory=lambda: defaultdict(set))
+    ranks: dict[Endpoint, set[int]] = field(default_factory=lambda: defaultdict(set))
 
 
 def judged(timeline: Timeline) -> DeviceVerdict | None:
@@ -77,7 +77,7 @@ def judged(timeline: Timeline) -> DeviceVerdict | None:
     if not waits:
         return None
     known = _processes(timeline)
-    edges: dict[Device, dict[Device, Event]] = defaultdict(dict)
+    edges: dict[Endpoint, dict[Endpoint, Event]] = defaultdict(dict)
     for event in waits:
         own = _author(event, known)
         target = _target(event, own, known) if own else None
@@ -109,7 +109,7 @@ def _processes(timeline: Timeline) -> _Processes:
         host = _host(event)
         if number is None or host is None or not stated:
             continue
-        device = Device(host, number)
+        device = Endpoint(host, number)
         if "port" not in fields:  # lines of one file may name ports of several processes
             known.devices.setdefault((host, _process(event)), number)
             if event.host is None:
@@ -127,11 +127,11 @@ def _processes(timeline: Timeline) -> _Processes:
     return known
 
 
-def _one(found: set[Device]) -> Device | None:
+def _one(found: set[Endpoint]) -> Endpoint | None:
     return next(iter(found)) if len(found) == 1 else None
 
 
-def _author(event: Event, known: _Processes) -> Device | None:
+def _author(event: Event, known: _Processes) -> Endpoint | None:
     """The device whose process printed a line."""
     address = event.fields.get("address")
     if address and (own := _one(known.addresses.get(address, set()))):
@@ -144,19 +144,19 @@ def _author(event: Event, known: _Processes) -> Device | None:
     if host is None and number is not None:
         hosts = {one for (one, process) in known.devices if process == _process(event)} - {None}
         host = hosts.pop() if len(hosts) == 1 else None
-    return Device(host, number) if host and number is not None else None
+    return Endpoint(host, number) if host and number is not None else None
 
 
-def _target(event: Event, own: Device, known: _Processes) -> Device | None:
+def _target(event: Event, own: Endpoint, known: _Processes) -> Endpoint | None:
     """Whom a line waits for."""
     number, peer = integer(event.fields.get("other_dev")), event.fields.get("peer")
     if peer is None and number is not None:
-        return Device(own.host, number)  # what is connected without an address is of one host
+        return Endpoint(own.host, number)  # what is connected without an address is of one host
     if peer is not None:
         hosts = known.servers.get(peer, set())
         if number is not None and len(hosts) == 1:
-            return Device(next(iter(hosts)), number)
-        return _one(known.addresses.get(peer, set())) or Device(None, None, peer)
+            return Endpoint(next(iter(hosts)), number)
+        return _one(known.addresses.get(peer, set())) or Endpoint(None, None, peer)
     place = rank_of(event.fields.get("other_rank"))
     if place is None:
         return None
@@ -165,7 +165,7 @@ def _target(event: Event, own: Device, known: _Processes) -> Device | None:
     return _one({device for devices in places if devices for device in devices})
 
 
-_Edges = Mapping[Device, Mapping[Device, Event]]
+_Edges = Mapping[Endpoint, Mapping[Endpoint, Event]]
 
 
 def _verdict(edges: _Edges, known: _Processes) -> DeviceVerdict:
@@ -225,11 +225,11 @@ def _lines(edges: _Edges) -> Iterator[Event]:
         yield from own.values()
 
 
-def _order(device: Device) -> tuple[str, int, str]:
+def _order(device: Endpoint) -> tuple[str, int, str]:
     return device.host or "", -1 if device.number is None else device.number, device.address
 
 
-def _chain(part: Sequence[Device], edges: _Edges) -> tuple[Device, ...]:
+def _chain(part: Sequence[Endpoint], edges: _Edges) -> tuple[Endpoint, ...]:
     """The longest way of waits that ends in this part; once around it where it is a circle."""
     inside = {*part}
     if len(part) > 1:
@@ -240,11 +240,11 @@ def _chain(part: Sequence[Device], edges: _Edges) -> tuple[Device, ...]:
             if way[-1] in way[:-1]:
                 break
         return tuple(way[way.index(way[-1]) :])
-    waiting: dict[Device, list[Device]] = defaultdict(list)
+    waiting: dict[Endpoint, list[Endpoint]] = defaultdict(list)
     for one, own in edges.items():
         for to in own:
             waiting[to].append(one)
-    best: dict[Device, tuple[Device, ...]] = {part[0]: (part[0],)}
+    best: dict[Endpoint, tuple[Endpoint, ...]] = {part[0]: (part[0],)}
     # No longer than there are devices: circles above the end are gone around once.
     for _ in range(min(len(edges), _LONGEST)):
         longer = dict(best)
