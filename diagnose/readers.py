@@ -79,7 +79,7 @@ def _probe(source: Source) -> Artifacts:
 def _detector(source: Source) -> Artifacts:
     report = read_report(source.content(), source.name, source.host)
     calm = [f"{source.name}: {report.tool} reports nothing wrong"] if report.calm else []
-    return Artifacts(claims=report.claims, concluded=True, notes=calm)
+    return Artifacts(claims=report.claims, concluded=report.concludes, notes=calm)
 
 
 def _recorder(source: Source) -> Artifacts:

@@ -36,6 +36,7 @@ CAPTURES: dict[str, type] = {
     "other_dev": int,
     "address": str,  # of a device of its own
     "server": str,  # address of its own host
+    "tls": int,  # 1: its port uses TLS
     "busid": str,
     "nic": str,
     # collectives

@@ -140,7 +140,9 @@ Signal = Literal[
     "joined",  # the captured `ranks` joined a collective and did not finish it
     "mismatch",  # rank / op / seq / shape against other_rank / other_op / other_seq / other_shape
     "host_blocked",  # a host thread is stuck: watchdog stuck, GIL
-    "unanswered",  # this device waited for other_dev of its host, for peer, or for other_rank
+    "unanswered",  # this device reached no other_dev of its host, no peer, no other_rank or nobody
+    "unnotified",  # inside a call this device waited for a signal of other_rank
+    "blamed",  # a peer names other_dev of server as lost, stuck or at odds with the others
     "store_wait",  # waited on a key-value store (another rank, usually rank 0, did not come)
     "waiting",  # waits, and says so again and again while it does: only as the last word
     "exit",  # a process ended: exitcode or signal, with rank / local_rank / pid / host

@@ -1,6 +1,7 @@
 """What other detectors state, as rows of YAML with samples.
 
-A row with a `line` is found by the catalog like any entry: `entries` makes one of each row.
+A row with a `line` is found by the catalog like any entry: `entries` makes one of each row. One
+`as` an entry says of a record what the lines of that entry say.
 What a start needs of the rows with a `record`, and of the lines around a `line`, is in
 `detectors.json` beside the folder, where that is of the same files; `python -m
 diagnose.formats.detector_rows` writes it.
@@ -21,13 +22,16 @@ from diagnose.formats import table
 DETECTORS = Path(__file__).with_name("detectors")
 _PREFIX = "detector."  # of the ids
 _FILE = frozenset(
-    {"tool", "references", "cluster", "recognised", "recorder", "rows", "samples", "refused"}
-)
+    {
+        "tool", "references", "cluster", "recognised", "recorder", "own_host", "logs", "rows",
+        "samples", "refused",
+    }
+)  # fmt: skip
 _OF_ENTRY = frozenset(
     {"title", "class", "strength", "unless", "not_evidence_of", "remedies", "restart"}
 )
 _ABOUT = frozenset({"above", "below", "hang", "takes_back"})  # what a start needs of a row
-_ROW = _OF_ENTRY | _ABOUT | {"name", "line", "variants", "record"}
+_ROW = _OF_ENTRY | _ABOUT | {"name", "line", "variants", "record", "as"}
 _VARIANT = re.compile(r"\{([^{}|]*)\|[^{}]*\}")  # of which the first is as good as the others
 
 
@@ -35,7 +39,8 @@ class Rows(NamedTuple):
     """What a start needs.
 
     `tools`: of each file with documents its name, the tool, what these hold in their beginning,
-    what reads them, and its rows of records as (id, {path: expression}). `about`: of each id its
+    what reads them, whether they are of the host in whose folder they are, where lines of logs are
+    in them, and its rows of records as (id, {path: expression}). `about`: of each id its
     tool, whether that lists nodes of a whole cluster, the expressions of lines above and below that
     complete it, whether it states a hang, and the ids of what it takes back.
     """
@@ -71,7 +76,7 @@ def written() -> dict[str, dict[str, Any]]:
 
 def id_of(tool: str, row: Mapping[str, Any]) -> str:
     """The id of a row, which is that of its signature."""
-    return f"{_PREFIX}{tool}.{row['name']}"
+    return str(row.get("as") or f"{_PREFIX}{tool}.{row['name']}")
 
 
 def made() -> Rows:
@@ -79,7 +84,7 @@ def made() -> Rows:
     tools: list[dict[str, Any]] = []
     about: dict[str, dict[str, Any]] = {}
     for name, tool in written().items():
-        for row in tool["rows"]:
+        for row in (one for one in tool["rows"] if "as" not in one):
             known = {"tool": tool["tool"], "cluster": tool.get("cluster", False)}
             about[id_of(name, row)] = known | {key: row[key] for key in _ABOUT & row.keys()}
             taken = [id_of(name, {"name": one}) for one in row.get("takes_back", ())]
@@ -88,7 +93,8 @@ def made() -> Rows:
             records = [[id_of(name, row), row["record"]] for row in tool["rows"] if "record" in row]
             tools.append({
                 "name": name, "tool": tool["tool"], "recognised": tool["recognised"],
-                "recorder": tool.get("recorder", ""), "records": records,
+                "recorder": tool.get("recorder", ""), "own_host": tool.get("own_host", False),
+                "logs": tool.get("logs", {}), "records": records,
             })  # fmt: skip
     return Rows(tools, {id_: dict(sorted(one.items())) for id_, one in about.items()})
 
@@ -99,7 +105,7 @@ def entries() -> Iterator[dict[str, Any]]:
         lines = [one for sample in tool["samples"] for one in sample.get("text", "").splitlines()]
         # What several lines say together, each of them may not.
         refused = [one for one in tool["refused"] if isinstance(one, str) and "\n" not in one]
-        for row in tool["rows"]:
+        for row in (one for one in tool["rows"] if "as" not in one):
             given = {"examples": lines, "variants": row.get("variants", [])}
             yield {
                 "id": id_of(name, row),

@@ -1,4 +1,4 @@
-"""From stored bytes to sources: of their kind, or of the files and cells that were put into one.
+"""From stored bytes to sources: of their kind, or of what was put into one.
 
 Several files are put into one by `tail -n +1 rank_*.log`, `head` or `more`. Read as one log, the
 ranks would seem to run one after the other, each as another attempt. So the parts are read as the
@@ -9,6 +9,8 @@ Of a Jupyter notebook (https://nbformat.readthedocs.io/en/latest/format_descript
 is a source: what it printed, as a terminal would have shown it. The lines of an exception are
 IPython's, of any version; they are given as Python prints them, with the cell for the file:
 `File "In[3]", line 2, in <module>`.
+
+Of a document that keeps lines of logs these are sources beside it, under the names that it gives.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from diagnose.ingest.read import Content, Opened, TextChunks, look, no_chunks
 from diagnose.ingest.sniff import HEADING, Container
 from diagnose.ingest.source import TEXT_KINDS, Budget, Source, is_document
 from diagnose.lazy import expression
+from diagnose.parse.detectors import logs_of
 from diagnose.parse.path import PathHints, read_path
 from diagnose.parse.tracebacks import TRACEBACK
 
@@ -51,7 +54,8 @@ def source_of(
     except OSError as error:
         opened = Opened("unreadable", reason(error), None, "utf-8", 0)
     as_text, whole = opened.kind in TEXT_KINDS, is_document(opened.kind)
-    missed = opened.kind == "unreadable" or (opened.container is not None and not as_text)
+    held = opened.container not in (None, Container.EXCERPTS) and not as_text
+    missed = opened.kind == "unreadable" or held
     budget.unread += [part for part in (opened.note if missed else "", cut) if part]
     return Source(
         name=name,
@@ -109,11 +113,13 @@ class _Heading(NamedTuple):
 
 
 def parts_of(source: Source) -> list[Source]:
-    """The files that were printed one after the other into a source, or the cells of a notebook;
-    itself where it is one file.
+    """The files that were printed one after the other into a source, the cells of a notebook, or
+    a document and the lines of logs in it; itself where it is one file.
 
     They are named `all.log!rank_3.log`, as if the source were an archive.
     """
+    if source.container is Container.EXCERPTS:
+        return [source, *_excerpts(source)]
     chunks = source.chunks
     if source.container not in _HOLD_FILES or not isinstance(chunks, TextChunks):
         return [source]
@@ -134,6 +140,15 @@ def parts_of(source: Source) -> list[Source]:
     if not 2 <= len(spans) <= _MOST or len(found) > _HEADINGS:
         return [source]
     return [_part(source, chunks.store, name, own) for name, own in spans.items()]
+
+
+def _excerpts(source: Source) -> Iterator[Source]:
+    for given, text in logs_of(source.content(), source.name):
+        name, data = f"{source.name}!{printable(given)}", text.encode(errors="replace")
+        yield source_of(
+            BytesStore(data), name, len(data), source.budget and source.budget.apart(),
+            mtime=source.mtime, hints=read_path(name),
+        )  # fmt: skip
 
 
 def _part(source: Source, store: Store, name: str, spans: Sequence[tuple[int, int]]) -> Source:

@@ -25,6 +25,7 @@ class Container(Enum):
     TWICE = auto()  # compressed data inside compressed data
     CONCATENATED = auto()  # text files one after the other, each under its name
     NOTEBOOK = auto()  # of Jupyter: what its cells printed
+    EXCERPTS = auto()  # a document that keeps lines of logs
 
 
 class Described(NamedTuple):
@@ -118,7 +119,7 @@ def describe(head: bytes, name: str) -> Described:
     if not special and plain is not head and _JSON.match(plain) and _is_dump(plain):
         special = "fr_dump"
     if special:
-        return Described(special)
+        return Described(special, "", _kept_by(special, plain))
     if _PICKLE.match(head) and _is_dump(head):
         return Described("fr_dump")
     for magic, described in _MAGIC:
@@ -136,6 +137,15 @@ def describe(head: bytes, name: str) -> Described:
     if _is_error_json(head[bom:], name):
         return Described("error_json")
     return Described("text", "", _of_several(head, bom))
+
+
+def _kept_by(kind: str, head: bytes) -> Container | None:
+    """What a document of a kind holds of logs."""
+    if kind != "detector":
+        return None
+    from diagnose.parse.detectors import keeps_logs  # noqa: PLC0415
+
+    return Container.EXCERPTS if keeps_logs(head) else None
 
 
 def _of_several(head: bytes, bom: int) -> Container | None:

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 from diagnose.formats.detector_rows import rows
+from diagnose.parse.prefix import peel
 
 MAX_BYTES = 64 << 20
 _MAX_DEPTH = 64
@@ -25,6 +27,8 @@ _MAX_VALUES = 2_000_000  # and lists
 _MAX_CLAIMS = 2_000
 _MAX_TEXT = 500  # characters of a record that is shown
 _MAX_VALUE = 2_000
+_LOGS = 100_000  # objects of a document in which lines of logs may be
+_MAX_LINES = 100_000  # of one log
 _MAX_SEARCHED = 1 << 20  # characters of a document of which the lines of records are looked for
 _BLANKS = re.compile(r"[\s,\x1e]*")
 _HOSTS = re.compile(r"(?:[^\s,\[\]]|\[[^\s\[\]]{0,2000}\])+")
@@ -51,10 +55,14 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a document of the detector `tool` states; `calm`: that it found nothing wrong."""
+    """What a document of the detector `tool` states.
+
+    `concludes`: it is the tool's business to find what is wrong; `calm`: it found nothing.
+    """
 
     tool: str
     claims: list[Claim] = field(default_factory=list)
+    concludes: bool = True
     calm: bool = False
 
 
@@ -68,6 +76,12 @@ def recorder_of(head: bytes) -> str:
     return next((tool["recorder"] for tool in rows().tools if _begins(tool, head)), "")
 
 
+def keeps_logs(head: bytes) -> bool:
+    """Whether documents of this beginning hold lines of logs; see `logs_of`."""
+    tool = _tool_of(head)
+    return tool is not None and bool(tool["logs"])
+
+
 def _begins(tool: Mapping[str, Any], head: bytes) -> bool:
     return all(word.encode() in head for word in tool["recognised"])
 
@@ -77,8 +91,7 @@ def read_report(data: bytes, name: str, host: str | None = None) -> Report:
 
     Raises ValueError where it is none, or cannot be read.
     """
-    kind = kind_of(data[: 64 << 10])
-    tool = next((one for one in rows().tools if one["name"] == kind), None)
+    tool = _tool_of(data)
     if tool is None:
         raise ValueError(f"{name}: no report of a known detector")
     text = data[:MAX_BYTES].decode(errors="replace")
@@ -87,17 +100,62 @@ def read_report(data: bytes, name: str, host: str | None = None) -> Report:
         if number >= _MAX_RECORDS or len(claims) >= _MAX_CLAIMS:
             break
         for id_, record in tool["records"]:
-            fields = _captured(_compiled(id_), chain) if next(iter(record)) in chain[-1] else None
-            if fields is None:
+            found = _captured(_compiled(record), chain) if next(iter(record)) in chain[-1] else None
+            if found is None:
                 continue
-            if host and not {"host", "rank"} & fields.keys():
-                fields["host"] = host
+            fields = found
+            if host and (tool["own_host"] or not {"host", "rank", "server"} & fields.keys()):
+                fields = {"host": host, **found}
             for one in _each(fields):
                 shown = json.dumps(_scalars(chain[-1]), ensure_ascii=False)[:_MAX_TEXT]
                 claim = Claim(name, _line_of(text, one, chain[-1]), id_, shown, one)
                 claims.setdefault((id_, repr(sorted(one.items()))), claim)
             break
-    return Report(tool["tool"], [*claims.values()], calm=not claims and bool(tool["records"]))
+    concludes = any(tool_of(id_) for id_, _ in tool["records"])
+    return Report(tool["tool"], [*claims.values()], concludes, concludes and not claims)
+
+
+def logs_of(data: bytes, name: str) -> Iterator[tuple[str, str]]:
+    """The logs of which a document holds lines: names, and the lines in the order of their times.
+
+    A tool that keeps of a log what it needs has these under several keys, some lines twice.
+    """
+    tool = _tool_of(data)
+    if tool is None or not tool["logs"]:
+        return
+    names, keys = tool["logs"]["name"], [key.split(".") for key in tool["logs"]["lines"]]
+    try:
+        objects = [
+            *islice(_objects(values(data[:MAX_BYTES].decode(errors="replace"), name)), _LOGS)
+        ]
+    except ValueError:
+        return  # its reader tells
+    for chain in objects:
+        held = chain[-1].get(names)
+        if isinstance(held, str):
+            texts = [one for key in keys for one in _named(chain[-1], key) if isinstance(one, str)]
+            lines = [*dict.fromkeys(line for text in texts for line in text.splitlines() if line)]
+            timed, time = [], 0
+            for line in lines[:_MAX_LINES]:
+                stamp = peel(line[:_MAX_VALUE]).stamp
+                time = time if stamp is None else stamp.ns
+                timed.append((time, line))
+            timed.sort(key=itemgetter(0))
+            yield held, "".join(f"{line}\n" for _, line in timed)
+
+
+def _tool_of(data: bytes) -> Mapping[str, Any] | None:
+    kind = kind_of(data[: 64 << 10])
+    return next((one for one in rows().tools if one["name"] == kind), None)
+
+
+def _named(record: Mapping[str, Any], key: Sequence[str]) -> list[Any]:
+    """What a key names in a record; of a list in between each item counts."""
+    found: list[Any] = [record]
+    for part in key:
+        inner = [one[part] for one in found if isinstance(one, dict) and part in one]
+        found = [one for own in inner for one in (own if isinstance(own, list) else [own])]
+    return found
 
 
 def values(text: str, name: str) -> Iterator[Any]:
@@ -146,13 +204,16 @@ def _parts(value: Iterable[Any], path: str) -> Iterator[tuple[str, Any]]:
     )
 
 
-@cache
-def _compiled(id_: str) -> list[tuple[list[str], bool, re.Pattern[str]]]:
-    records = (record for tool in rows().tools for one, record in tool["records"] if one == id_)
+def _compiled(record: Mapping[str, str]) -> list[tuple[list[str], bool, re.Pattern[str]]]:
     return [
-        (key.removesuffix(_OPTIONAL).split("."), key.endswith(_OPTIONAL), re.compile(value))
-        for key, value in next(records).items()
+        (key.removesuffix(_OPTIONAL).split("."), key.endswith(_OPTIONAL), _expression(value))
+        for key, value in record.items()
     ]
+
+
+@cache
+def _expression(text: str) -> re.Pattern[str]:
+    return re.compile(text)
 
 
 def _captured(
@@ -173,10 +234,7 @@ def _captured(
 def _value(chain: Chain, key: list[str]) -> str | None:
     """What a key names in the innermost object that has it, as a text."""
     for around in reversed(chain):
-        found: list[Any] = [around]
-        for part in key:
-            inner = [one[part] for one in found if isinstance(one, dict) and part in one]
-            found = [one for own in inner for one in (own if isinstance(own, list) else [own])]
+        found = _named(around, key)
         if texts := [_text(one) for one in found if not isinstance(one, dict | list)]:
             return ", ".join(texts)[:_MAX_VALUE]
     return None

@@ -36,7 +36,7 @@ def highest_rank(text: str | None) -> int | None:
 
 
 def _spans(text: str | None) -> Iterator[tuple[int, int]]:
-    for low, high in re.findall(r"(\d{1,6})(?:\s*-\s*(\d{1,6}))?", text or ""):
+    for low, high in re.findall(r"0*(\d{1,6})(?:\s*-\s*0*(\d{1,6}))?", text or ""):
         yield int(low), int(high or low)
 
 

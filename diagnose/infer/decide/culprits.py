@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from diagnose.catalog.schema import CauseClass
+from diagnose.diagnosis import Device
+from diagnose.infer.judge.device_map import device_map
 from diagnose.infer.rules.base import Hypothesis, explains, most
 from diagnose.stories.silence import fell_silent_with
 from diagnose.stories.story import State, Stories, Story, only_lost_peers
@@ -72,6 +74,10 @@ def name_culprits(
     if winner.ranks and not winner.hosts:
         host_of = timeline.hosts_of_ranks
         winner.hosts = sorted({host_of[rank] for rank in winner.ranks if rank in host_of})
+    if winner.ranks and not winner.devices:
+        found = timeline.once(device_map).of_ranks(winner.ranks)
+        winner.devices = [Device(one.host, one.number or 0) for one in found if one.host]
+        winner.hosts = winner.hosts or sorted({one.host for one in winner.devices})
     return naming
 
 

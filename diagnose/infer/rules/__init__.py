@@ -58,7 +58,8 @@ INFERRED: dict[str, Rule] = {
     "cut_line": propose_cut_line,
     "stacks": _when(lambda context: context.stacks or context.lone, "diagnose.infer.rules.stacks"),
     "devices": _when(
-        lambda context: context.timeline.signalling("unanswered"), "diagnose.infer.rules.devices"
+        lambda context: context.timeline.signalling("unanswered", "unnotified", "blamed"),
+        "diagnose.infer.rules.devices",
     ),
     "node_signs": _when(lambda context: context.signs, "diagnose.infer.rules.node_signs"),
     "checkpoints": _when(lambda context: context.checkpoints, "diagnose.infer.rules.checkpoints"),
