@@ -74,11 +74,26 @@ def name_culprits(
     if winner.ranks and not winner.hosts:
         host_of = timeline.hosts_of_ranks
         winner.hosts = sorted({host_of[rank] for rank in winner.ranks if rank in host_of})
-    if winner.ranks and not winner.devices:
-        found = timeline.once(device_map).of_ranks(winner.ranks)
-        winner.devices = [Device(one.host, one.number or 0) for one in found if one.host]
+    if not winner.devices:
+        winner.devices = _devices(winner, timeline, classes)
         winner.hosts = winner.hosts or sorted({one.host for one in winner.devices})
     return naming
+
+
+def _devices(
+    winner: Hypothesis, timeline: Timeline, classes: Mapping[str, CauseClass]
+) -> list[Device]:
+    """The devices of the culprits, where lines or a rank table tell them.
+
+    Of a host without ranks that of the process that printed the cause, if it strikes one process.
+    """
+    known = timeline.once(device_map)
+    found = known.of_ranks(winner.ranks)
+    if not winner.ranks and winner.hosts and classes[winner.cause].strikes_one_process:
+        lines = [event for row in winner.rows if (event := timeline.at(row)).role == "cause"]
+        authors = {known.author(event) for event in lines}
+        found = [one for one in authors if one is not None] if len(authors) == 1 else []
+    return [Device(one.host, one.number or 0) for one in found if one.host]
 
 
 def _dead(winner: Hypothesis, stories: Stories) -> bool:

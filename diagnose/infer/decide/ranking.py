@@ -164,6 +164,8 @@ def merge(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
             known.ranks = sorted({*known.ranks, *one.ranks})
             known.kind = known.kind or one.kind
             known.why = known.why or one.why
+        if known.ranks == one.ranks:
+            known.devices = known.devices or one.devices
         if not known.hosts:
             known.hosts = one.hosts
         elif same_voice:
