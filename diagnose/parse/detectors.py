@@ -111,8 +111,9 @@ def read_report(data: bytes, name: str, host: str | None = None) -> Report:
                 claim = Claim(name, _line_of(text, one, chain[-1]), id_, shown, one)
                 claims.setdefault((id_, repr(sorted(one.items()))), claim)
             break
-    concludes = any(tool_of(id_) for id_, _ in tool["records"])
-    return Report(tool["tool"], [*claims.values()], concludes, concludes and not claims)
+    of_lines = bool(tool["records"]) and not any(tool_of(id_) for id_, _ in tool["records"])
+    calm = not claims and bool(tool["records"]) and not of_lines
+    return Report(tool["tool"], [*claims.values()], not of_lines, calm)
 
 
 def logs_of(data: bytes, name: str) -> Iterator[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import diagnose
 from diagnose.formats import detector_rows
 from diagnose.formats.detector_rows import id_of, made, rows, written
-from diagnose.parse.detectors import hosts_in, read_report
+from diagnose.parse.detectors import hosts_in, logs_of, read_report
 
 TOOLS = written()
 SAMPLES = [
@@ -165,3 +166,44 @@ def test_hosts_of_a_list(text: str, hosts: list[str]) -> None:
 
 def test_lists_of_hosts_are_bounded() -> None:
     assert len(hosts_in("n[0-999999999]," * 20)) == 2_000
+
+
+def _kept(*lines: str, name: str = "plog-parser-11-1.log") -> bytes:
+    process = {
+        "base": {"phy_device_id": "0", "server_id": "10.0.0.5", "rank_map": {}},
+        "error": {"first_error_module": "HCCL", "timeout_error_events_list": []},
+        "show_logs": {"normal": list(lines[:1]), "error": list(lines[1:])},
+        "plog_parsed_name": name,
+    }
+    return json.dumps({"11": process}).encode()
+
+
+def test_lines_that_a_document_keeps_are_a_log_in_the_order_of_their_times() -> None:
+    late, early = (f"[ERROR] HCCL(11,python3):2031-02-03-04:05:0{n}.000.000 x\n" for n in (7, 6))
+    assert [*logs_of(_kept(late, early, late), "a.json")] == [
+        ("plog-parser-11-1.log", early + late)
+    ]
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{}", b"[" * 5000, _kept()[:-9], b'{"rank_map": 1, "first_error_module": [}']
+)
+def test_a_document_that_cannot_be_read_keeps_no_log(data: bytes) -> None:
+    assert [*logs_of(data, "a.json")] == []
+
+
+def test_a_kept_log_is_a_source_of_its_process_beside_the_document(tmp_path: Path) -> None:
+    path = tmp_path / "worker-1" / "ascend-rc-parser.json"
+    path.parent.mkdir()
+    path.write_bytes(_kept("[ERROR] HCCL(11,python3):2031-02-03-04:05:06.000.000 [a.cc:1] x\n"))
+    sources = diagnose.load(tmp_path).sources
+    assert [(one.name.partition("!")[2], one.kind, one.host) for one in sources] == [
+        ("", "detector", "worker-1"), ("plog-parser-11-1.log", "text", "worker-1"),
+    ]  # fmt: skip
+
+
+def test_a_rank_table_alone_is_no_job(tmp_path: Path) -> None:
+    table = TOOLS["ascend-ranktable"]["samples"][0]["files"]["rank_table.json"]
+    (tmp_path / "hccl.json").write_text(table)
+    with pytest.raises(diagnose.InputError):
+        diagnose.load(tmp_path)

@@ -303,9 +303,13 @@ def _only_with(winner: Hypothesis, timeline: Timeline, *kinds: str) -> str | Non
 
 
 def _wrote_nothing_more(winner: Hypothesis, timeline: Timeline) -> bool:
-    """Name the one rank that printed the lines of the cause, and nothing more."""
+    """Name the one rank that printed the lines of the cause, and nothing more.
+
+    One that reached nobody is the victim of whom it waited for.
+    """
     rank = fell_silent_with(map(timeline.at, winner.rows), timeline)
-    return _name_if_one(winner, {rank}, WROTE_NOTHING_MORE)
+    waited = {event.rank for event in timeline.signalling("unanswered", "unnotified")}
+    return rank not in waited and _name_if_one(winner, {rank}, WROTE_NOTHING_MORE)
 
 
 def _only_traceback(winner: Hypothesis, timeline: Timeline) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
-from diagnose.infer.judge.device_map import DeviceMap, Endpoint, device_map, order
+from diagnose.infer.judge.device_map import DeviceMap, Endpoint, device_map, only, order
 from diagnose.infer.judge.wait_graph import ends
 from diagnose.timeline.captures import integer, rank_of
 from diagnose.timeline.event import Event, Timeline
@@ -103,9 +103,7 @@ def _target(event: Event, own: Endpoint, known: DeviceMap) -> Endpoint:
         return Endpoint(own.host, number)  # what is connected without an address is of one host
     if peer is not None:
         found = known.of_server(peer, number) if number is not None else None
-        if found is None and len(devices := known.addresses.get(peer, ())) == 1:
-            (found,) = devices
-        return found or Endpoint(None, None, peer)
+        return found or only(known.addresses.get(peer, set())) or Endpoint(None, None, peer)
     place = rank_of(event.fields.get("other_rank"))
     return _NOBODY if place is None else known.of_place(own, place)
 

@@ -118,3 +118,139 @@ def test_two_ends_accuse_nobody(tmp_path: Path) -> None:
     )
     assert found.culprits.devices == []
     assert found.culprits.ranks == []
+
+
+def _refused(pid: int, minute: int) -> str:
+    """A process reached nobody, and does not say whom."""
+    return (
+        f"[ERROR] HCCL({pid},python3):2031-02-03-04:{minute:02}:00.000.000 [a.cc:12] [7]the "
+        "connection failure between this device and target device may be due to the following "
+        "reasons:\n"
+    )
+
+
+def _patience(pid: int) -> str:
+    return _plog(pid, 1, "HCCL_CONNECT_TIMEOUT set by environment to [120]s", "INFO")
+
+
+def test_one_that_came_when_others_had_given_up_is_named(tmp_path: Path) -> None:
+    logs = {
+        _log(0, pid): _patience(pid) + _agent(pid, pid, 5, pid) + _refused(pid, 7 + 9 * (pid == 2))
+        for pid in (0, 1, 2)
+    }
+    found = _job(tmp_path, logs)
+    assert found.culprits == Culprits(
+        [2], ["worker-0"], "missing", "it came when others had given up", [Device("worker-0", 2)]
+    )
+    assert "came more than 120 s later" in found.root_cause.summary
+
+
+def test_within_the_timeout_nobody_is_late(tmp_path: Path) -> None:
+    logs = {
+        _log(0, pid): _patience(pid) + _agent(pid, pid, 5, pid) + _refused(pid, 7 + (pid == 2))
+        for pid in (0, 1, 2)
+    }
+    found = _job(tmp_path, logs)
+    assert (found.culprits.ranks, found.culprits.devices) == ([], [])
+
+
+def test_one_with_a_log_and_no_wait_is_named(tmp_path: Path) -> None:
+    logs = {_log(0, pid): _agent(pid, pid, 5, pid) + _refused(pid, 7) for pid in (0, 1)}
+    found = _job(tmp_path, logs | {_log(1, 2): _agent(2, 2, 6, 0)})
+    assert found.culprits.devices == [Device("worker-1", 0)]
+    assert found.root_cause.summary == (
+        "2 devices waited for a connection, worker-1 device 0 shows no wait in its log."
+    )
+
+
+def test_as_many_without_a_wait_as_with_one_accuse_nobody(tmp_path: Path) -> None:
+    logs = {_log(0, 0): _agent(0, 0, 5, 0) + _refused(0, 7), _log(0, 1): _agent(1, 1, 5, 1)}
+    found = _job(tmp_path, logs)
+    assert found.culprits.devices == []
+
+
+def test_the_port_with_another_tls_setting_is_named(tmp_path: Path) -> None:
+    logs = {
+        _log(0, pid): _agent(pid, pid, 5, pid)
+        + _plog(pid, 2, f"TLS SWITCH ({int(pid != 1)})", "EVENT")
+        + _refused(pid, 7)
+        for pid in (0, 1, 2)
+    }
+    found = _job(tmp_path, logs)
+    assert (found.root_cause.cause, found.culprits.devices) == (
+        "env.config",
+        [Device("worker-0", 1)],
+    )
+    assert found.root_cause.summary == (
+        "TLS is off on the port of worker-0 device 1 and not on those of the others: no link is "
+        "made."
+    )
+
+
+def test_tls_that_differs_explains_no_failure_without_a_link(tmp_path: Path) -> None:
+    text = "[TaskExceptionHandler][Callback]Task run failed, para information is notify id:[0x7], "
+    logs = {
+        _log(0, pid): _agent(pid, pid, 5, pid)
+        + _plog(pid, 2, f"TLS SWITCH ({int(pid != 1)})", "EVENT")
+        + _plog(pid, 30, f"{text}stage:[ffffffff], remote rank:[{(pid + 1) % 3}].")
+        for pid in (0, 1, 2)
+    }
+    found = _job(tmp_path, logs)
+    assert (found.root_cause.cause, found.culprits.devices) != (
+        "env.config",
+        [Device("worker-0", 1)],
+    )
+
+
+def test_a_ring_inside_a_call_accuses_nobody(tmp_path: Path) -> None:
+    text = "[TaskExceptionHandler][Callback]Task run failed, para information is notify id:[0x7], "
+    logs = {
+        _log(0, pid): _agent(pid, pid, 5, pid, 3)
+        + _plog(pid, 30, f"{text}stage:[ffffffff], remote rank:[{(pid + 1) % 3}].")
+        for pid in (0, 1, 2)
+    }
+    found = _job(tmp_path, logs)
+    assert (found.culprits.ranks, found.culprits.devices) == ([], [])
+
+
+def test_one_that_waits_for_a_rank_without_a_log_is_no_end(tmp_path: Path) -> None:
+    text = "[TaskExceptionHandler][Callback]Task run failed, para information is notify id:[0x7], "
+    logs = {
+        _log(0, pid): _agent(pid, pid, 5, pid, 8)
+        + _plog(pid, 30, f"{text}stage:[ffffffff], remote rank:[{pid + 1}].")
+        for pid in (0, 1)
+    }
+    found = _job(tmp_path, logs)
+    assert (found.culprits.ranks, found.culprits.devices) == ([], [])
+
+
+def test_a_device_that_its_peers_name_is_named(tmp_path: Path) -> None:
+    line = (
+        "[TaskExecStage][HeartbeatAbnormal]Cluster Exception Location[IP/ID]:[10.0.0.6/1], Arrival "
+        "Time:[Mon Feb 3 04:05:00 2031], Discoverer:[10.0.0.5/0], ExceptionType:[Heartbeat Lost "
+        "Occurred], Possible Reason:1. Process has exited, 2. Network Disconnected"
+    )
+    logs = {
+        _log(0, 11): _agent(11, 0, 5, 0) + _plog(11, 30, line),
+        _log(1, 21): _agent(21, 1, 6, 1),
+    }
+    found = _job(tmp_path, logs)
+    assert (found.root_cause.cause, found.culprits.ranks) == ("desync.missing_rank", [1])
+    assert found.culprits.devices == [Device("worker-1", 1)]
+
+
+def test_ranks_whose_calls_differ_are_named_with_their_devices(tmp_path: Path) -> None:
+    """The number of a call in a group is compared as that of any other library."""
+    text = "[TaskExceptionHandler][Callback]Task run failed, base information is streamID:[3], "
+    logs = {
+        _log(0, pid): _agent(pid, pid, 5, pid, 3)
+        + _plog(
+            pid,
+            30,
+            f"{text}taskID[7], taskType[Notify Wait], tag[AllReduce_{_WORLD}], "
+            f"index[{3 - (pid == 1)}], AlgType(level 0-1-2):[null-null-ring].",
+        )
+        for pid in (0, 1, 2)
+    }
+    found = _job(tmp_path, logs)
+    assert (found.culprits.ranks, found.culprits.devices) == ([1], [Device("worker-0", 1)])
