@@ -74,7 +74,7 @@ class Device:
 class Culprits:
     """Global ranks and hosts to blame; empty lists when the evidence does not name any.
 
-    `devices` are named where a library tells devices apart and not ranks.
+    `devices` are named where lines or a rank table say which the culprits have.
     """
 
     ranks: list[int] = field(default_factory=list)

@@ -49,8 +49,8 @@ class DeviceMap:
 
     `devices` is by process, `addresses` and `groups` (a communicator and a place in it) lead to
     devices, `servers` to names of hosts; `ranks` and `groups_of` are of a device, `logged` those
-    with a process that states which it is. `encrypted` says of devices whether they use TLS,
-    `patience_s` for how long a process waits for a connection, None where no line says it.
+    with a process that states which it is. `tls` has the lines that say of devices whether they use
+    TLS, `patience_s` for how long a process waits for a connection, None where no line says it.
     """
 
     devices: dict[_Process, int] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class DeviceMap:
     groups_of: dict[Endpoint, set[str]] = field(default_factory=lambda: defaultdict(set))
     ranks: dict[Endpoint, set[int]] = field(default_factory=lambda: defaultdict(set))
     logged: set[Endpoint] = field(default_factory=set)
-    encrypted: dict[Endpoint, bool] = field(default_factory=dict)
+    tls: dict[Endpoint, Event] = field(default_factory=dict)
     patience_s: int | None = None
 
     def author(self, event: Event) -> Endpoint | None:
@@ -143,7 +143,7 @@ def device_map(timeline: Timeline) -> DeviceMap:
             _state(known, event, Endpoint(host, number))
     for event in timeline.capturing("tls"):
         if (device := known.author(event)) is not None:
-            known.encrypted[device] = event.fields["tls"] == "1"
+            known.tls[device] = event
     waits = timeline.where(lambda one: "timeout_s" in one.captures and one.signal in _PATIENT)
     limits = [integer(event.fields["timeout_s"]) for event in waits]
     known.patience_s = max((one for one in limits if one is not None), default=None)

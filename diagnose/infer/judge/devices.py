@@ -127,12 +127,15 @@ def _setting(links: Sequence[Event], known: DeviceMap) -> DeviceVerdict | None:
 
     Only where links failed: with TLS on one side no link is made.
     """
-    on = sorted((one for one, tls in known.encrypted.items() if tls), key=order)
-    off = sorted((one for one, tls in known.encrypted.items() if not tls), key=order)
+    stated = sorted(known.tls, key=order)
+    on = [one for one in stated if known.tls[one].fields["tls"] == "1"]
+    off = [one for one in stated if one not in on]
     if not links or not on or not off:
         return None
     fewer = [] if len(on) == len(off) else min(on, off, key=len)
-    return DeviceVerdict(tuple(fewer), way="setting", events=links, encrypted=fewer is on)
+    lines = [known.tls[one] for one in fewer or stated]
+    events = [*lines, *links]
+    return DeviceVerdict(tuple(fewer), way="setting", events=events, encrypted=fewer is on)
 
 
 def _idle(edges: _Edges, known: DeviceMap) -> DeviceVerdict | None:

@@ -43,7 +43,14 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     found.devices = named(verdict.devices)
     found.kind = "missing" if verdict.way in ("end", "idle", "late") else None
     found.why = why if verdict.devices or verdict.hosts else ""
+    if verdict.way == "setting" and (entry := context.catalog.by_id.get(_stated_in(verdict))):
+        found.remedies = [*entry.remedies]
     yield found
+
+
+def _stated_in(verdict: DeviceVerdict) -> str:
+    """The entry of the line that leads to the verdict, which knows what to do about it."""
+    return verdict.events[0].signature or ""
 
 
 def named(devices: Sequence[Endpoint]) -> list[diagnosis.Device]:
