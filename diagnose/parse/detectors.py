@@ -25,6 +25,7 @@ _MAX_DEPTH = 64
 _MAX_RECORDS = 500_000  # objects of one document that are looked at
 _MAX_VALUES = 2_000_000  # and lists
 _MAX_CLAIMS = 2_000
+_MAX_DEVICES = 100_000  # of a rank table
 _MAX_TEXT = 500  # characters of a record that is shown
 _MAX_VALUE = 2_000
 _LOGS = 100_000  # objects of a document in which lines of logs may be
@@ -95,9 +96,11 @@ def read_report(data: bytes, name: str, host: str | None = None) -> Report:
     if tool is None:
         raise ValueError(f"{name}: no report of a known detector")
     text = data[:MAX_BYTES].decode(errors="replace")
+    of_lines = bool(tool["records"]) and not any(tool_of(id_) for id_, _ in tool["records"])
+    most = _MAX_DEVICES if of_lines else _MAX_CLAIMS
     claims: dict[tuple[str, str], Claim] = {}
     for number, chain in enumerate(_objects(values(text, name))):
-        if number >= _MAX_RECORDS or len(claims) >= _MAX_CLAIMS:
+        if number >= _MAX_RECORDS or len(claims) >= most:
             break
         for id_, record in tool["records"]:
             found = _captured(_compiled(record), chain) if next(iter(record)) in chain[-1] else None
@@ -108,10 +111,10 @@ def read_report(data: bytes, name: str, host: str | None = None) -> Report:
                 fields = {"host": host, **found}
             for one in _each(fields):
                 shown = json.dumps(_scalars(chain[-1]), ensure_ascii=False)[:_MAX_TEXT]
-                claim = Claim(name, _line_of(text, one, chain[-1]), id_, shown, one)
+                line = _line_of(text, one, chain[-1]) if len(claims) < _MAX_CLAIMS else 1
+                claim = Claim(name, line, id_, shown, one)
                 claims.setdefault((id_, repr(sorted(one.items()))), claim)
             break
-    of_lines = bool(tool["records"]) and not any(tool_of(id_) for id_, _ in tool["records"])
     calm = not claims and bool(tool["records"]) and not of_lines
     return Report(tool["tool"], [*claims.values()], not of_lines, calm)
 

@@ -207,3 +207,34 @@ def test_a_rank_table_alone_is_no_job(tmp_path: Path) -> None:
     (tmp_path / "hccl.json").write_text(table)
     with pytest.raises(diagnose.InputError):
         diagnose.load(tmp_path)
+
+
+def test_a_rank_table_of_many_nodes_is_read_to_its_end() -> None:
+    servers = [
+        {
+            "server_id": f"10.0.{node // 250}.{node % 250}",
+            "device": [
+                {
+                    "device_id": str(number),
+                    "device_ip": "10.1.0.1",
+                    "rank_id": str(8 * node + number),
+                }
+                for number in range(8)
+            ],
+        }
+        for node in range(500)
+    ]
+    claims = read_report(json.dumps({"server_list": servers}).encode(), "hccl.json").claims
+    assert claims[-1].fields["rank"] == "3999"
+
+
+def test_the_devices_of_ranks_that_other_lines_name_are_those_of_the_table(tmp_path: Path) -> None:
+    table = TOOLS["ascend-ranktable"]["samples"][0]["files"]["rank_table.json"]
+    (tmp_path / "hccl.json").write_text(table)
+    (tmp_path / "job.log").write_text(
+        "[rank3]: RuntimeError: NPU out of memory. Tried to allocate 2.00 GiB (NPU 1; 60.97 GiB "
+        "total capacity; 57.12 GiB already allocated)\n[rank0]: waiting\n"
+    )
+    found = diagnose.diagnose(diagnose.load(tmp_path)).culprits
+    assert (found.ranks, found.hosts) == ([3], ["10.0.0.6"])
+    assert [(one.host, one.number) for one in found.devices] == [("10.0.0.6", 1)]
