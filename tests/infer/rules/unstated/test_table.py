@@ -24,7 +24,7 @@ def test_all_that_rules_find_shows_one_class() -> None:
         *(f"wait.{finding}" for finding in findings if finding != "unclear"),
         *(f"resume.{state}" for state in ("partial", "corrupt")),
         *(f"rendezvous.{finding}" for finding in ("incomplete", "equal_ranks", "beyond")),
-        *("store.wait", "exception"),
+        *("store.wait", "exception", "wait.setting"),
         "stack.own_way",
         FINDING,
     ]
