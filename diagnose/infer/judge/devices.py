@@ -139,7 +139,12 @@ def _setting(links: Sequence[Event], known: DeviceMap) -> DeviceVerdict | None:
 
 
 def _idle(edges: _Edges, known: DeviceMap) -> DeviceVerdict | None:
-    """The few devices of a group that have a log and wait for nobody, while the others do."""
+    """The few devices of a group that have a log and wait for nobody, while the others do.
+
+    Where lines say whom these wait for, be it somebody without a log, that is the answer.
+    """
+    if any(to != _NOBODY for own in edges.values() for to in own):
+        return None
     groups = {group for one in edges for group in known.groups_of.get(one, ())}
     members = {one for one in known.logged if known.groups_of.get(one, set()) & groups}
     idle = sorted(members - edges.keys(), key=order)
@@ -151,11 +156,11 @@ def _idle(edges: _Edges, known: DeviceMap) -> DeviceVerdict | None:
 def _late(links: Sequence[Event], known: DeviceMap) -> DeviceVerdict | None:
     """The few devices that began to wait for a connection when the first one had given up.
 
-    Each gives up at the end of the same time.
+    Each gives up at the end of the same time; a link that breaks later has no such time.
     """
     first: dict[Endpoint, Event] = {}
     for event in links:
-        own = known.author(event)
+        own = known.author(event) if event.role == "effect" else None
         if own is not None and event.time is not None:
             first.setdefault(own, event)
     times = [event.time for event in first.values() if event.time is not None]

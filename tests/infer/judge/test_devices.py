@@ -254,3 +254,26 @@ def test_ranks_whose_calls_differ_are_named_with_their_devices(tmp_path: Path) -
     }
     found = _job(tmp_path, logs)
     assert (found.culprits.ranks, found.culprits.devices) == ([1], [Device("worker-0", 1)])
+
+
+def test_links_that_break_one_after_the_other_make_nobody_late(tmp_path: Path) -> None:
+    broken = "[Heartbeat]cqe err status[12], time:[2031-02-03 04:05:30.1], ip:[10.9.{}.7]"
+    logs = {
+        _log(pid, pid): _patience(pid)
+        + _agent(pid, pid, 5 + pid, pid)
+        + _plog(pid, 30, broken.format(pid)).replace("04:05:30", f"04:{5 + 9 * (pid == 2):02}:30")
+        for pid in (0, 1, 2)
+    }
+    found = _job(tmp_path, logs)
+    assert (found.root_cause.cause, found.culprits.devices) == ("net.fabric", [])
+
+
+def test_one_without_a_wait_is_not_named_where_others_wait_for_an_address_without_a_log(
+    tmp_path: Path,
+) -> None:
+    logs = {
+        _log(0, pid): _agent(pid, pid, 5, pid) + _no_answer(pid, 40, f"10.1.5.{pid}", "10.1.9.9")
+        for pid in (0, 1)
+    }
+    found = _job(tmp_path, logs | {_log(1, 2): _agent(2, 2, 6, 0)})
+    assert (found.culprits.ranks, found.culprits.devices) == ([], [])
