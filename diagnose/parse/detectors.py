@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -29,6 +30,7 @@ _MAX_DEVICES = 100_000  # of a rank table
 _MAX_TEXT = 500  # characters of a record that is shown
 _MAX_VALUE = 2_000
 _LOGS = 100_000  # objects of a document in which lines of logs may be
+_MAX_LOGS = 2_000  # of one document
 _MAX_LINES = 100_000  # of one log
 _MAX_SEARCHED = 1 << 20  # characters of a document of which the lines of records are looked for
 _BLANKS = re.compile(r"[\s,\x1e]*")
@@ -134,18 +136,25 @@ def logs_of(data: bytes, name: str) -> Iterator[tuple[str, str]]:
         ]
     except ValueError:
         return  # its reader tells
+    found: dict[str, dict[str, None]] = defaultdict(dict)
     for chain in objects:
         held = chain[-1].get(names)
-        if isinstance(held, str):
+        if isinstance(held, str) and (held in found or len(found) < _MAX_LOGS):
             texts = [one for key in keys for one in _named(chain[-1], key) if isinstance(one, str)]
-            lines = [*dict.fromkeys(line for text in texts for line in text.splitlines() if line)]
-            timed, time = [], 0
-            for line in lines[:_MAX_LINES]:
-                stamp = peel(line[:_MAX_VALUE]).stamp
-                time = time if stamp is None else stamp.ns
-                timed.append((time, line))
-            timed.sort(key=itemgetter(0))
-            yield held, "".join(f"{line}\n" for _, line in timed)
+            found[held] |= dict.fromkeys(line for one in texts for line in one.splitlines() if line)
+    for held, lines in found.items():
+        yield held, "".join(f"{line}\n" for line in _in_order(islice(lines, _MAX_LINES)))
+
+
+def _in_order(lines: Iterable[str]) -> list[str]:
+    """Lines by their times; one without a time stays below that before it."""
+    timed, time = [], 0
+    for line in lines:
+        stamp = peel(line[:_MAX_VALUE]).stamp
+        time = time if stamp is None else stamp.ns
+        timed.append((time, line))
+    timed.sort(key=itemgetter(0))
+    return [line for _, line in timed]
 
 
 def _tool_of(data: bytes) -> Mapping[str, Any] | None:

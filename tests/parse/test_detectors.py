@@ -238,3 +238,11 @@ def test_the_devices_of_ranks_that_other_lines_name_are_those_of_the_table(tmp_p
     found = diagnose.diagnose(diagnose.load(tmp_path)).culprits
     assert (found.ranks, found.hosts) == ([3], ["10.0.0.6"])
     assert [(one.host, one.number) for one in found.devices] == [("10.0.0.6", 1)]
+
+
+def test_logs_of_one_name_are_one_and_their_number_is_bounded() -> None:
+    one = json.loads(_kept("a", "b"))["11"]
+    twice = json.dumps({"rank_map": 0, "first_error_module": 0, "x": [one, one]}).encode()
+    assert [*logs_of(twice, "a.json")] == [("plog-parser-11-1.log", "a\nb\n")]
+    many = [{**one, "plog_parsed_name": f"plog-{number}_1.log"} for number in range(3000)]
+    assert len([*logs_of(json.dumps(many).encode(), "a.json")]) == 2000
