@@ -66,7 +66,7 @@ def judged(timeline: Timeline) -> DeviceVerdict | None:
     if found.way in ("none", "shared"):
         found = _idle(edges, known) or _late(links, known) or found
     if not edges and not found.devices:
-        return None
+        return DeviceVerdict(events=links) if links and found.way == "none" else None
     ranks = known.ranks_of(found.devices)
     named = {*timeline.column("host")} - {None}
     devices, chain = (

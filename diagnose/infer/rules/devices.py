@@ -21,6 +21,7 @@ _WAYS: dict[Way, tuple[str, Tier, str]] = {
     "setting": ("wait.setting", Tier.OBSERVED, "TLS differs on its port"),
     "idle": ("wait.missing", Tier.STRONG, "it has a log and waits for nobody"),
     "late": ("wait.missing", Tier.STRONG, "it came when others had given up"),
+    "none": ("rendezvous.incomplete", Tier.WEAK, ""),
 }
 
 
@@ -30,6 +31,8 @@ def propose(context: Context) -> Iterator[Hypothesis]:
     if verdict is None:
         return
     rows = [event.index for event in verdict.events]
+    if verdict.way == "none" and not all(one.signal == "unanswered" for one in verdict.events):
+        return  # inside a call they were connected
     if verdict.way == "blamed":
         cause, why, tier = verdict.events[0].cause or "", "its peers name it", Tier.STRONG
     elif verdict.way in _WAYS:
@@ -77,6 +80,11 @@ def _summary(verdict: DeviceVerdict) -> str:
         own = "on" if verdict.encrypted else "off"
         what = f"TLS is {own} on the port of {who} and not on those of the others"
         return f"{what if who else 'TLS is on for some ports and off for others'}: no link is made."
+    if verdict.way == "none":
+        reached = {event.fields.get("peer", "") for event in verdict.events} - {""}
+        to = f" to {', '.join(sorted(reached)[:_SHOWN])}" if reached else ""
+        waiting = counted(len(verdict.events), "line")
+        return f"NPUs got no connection{to} ({waiting}); whose fault it is no log here shows."
     if verdict.way == "idle":
         waiting = counted(len(verdict.events), "device")
         return f"{waiting} waited for a connection, {who} shows no wait in {_its(several)} log."
