@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import diagnose
@@ -277,3 +278,20 @@ def test_one_without_a_wait_is_not_named_where_others_wait_for_an_address_withou
     }
     found = _job(tmp_path, logs | {_log(1, 2): _agent(2, 2, 6, 0)})
     assert (found.culprits.ranks, found.culprits.devices) == ([], [])
+
+
+def test_links_that_mindie_names_by_address_lead_to_a_device_of_the_rank_table(
+    tmp_path: Path,
+) -> None:
+    servers = []
+    for node in (5, 6, 7):
+        own = {"device_id": "0", "device_ip": f"10.1.{node}.0", "rank_id": str(node - 5)}
+        servers.append({"server_id": f"10.0.0.{node}", "device": [own]})
+    line = (
+        "[2031-02-03 04:05:06,789] [134] [2814] [llm] [ERROR] [logging.py-56] : Link from "
+        "10.1.{}.0 to 10.1.{}.0 failed, error code is MIE05E01001B.\n"
+    )
+    table = json.dumps({"server_list": servers})
+    logs = {"mindie.log": line.format(5, 6) + line.format(6, 7), "ranktable.json": table}
+    found = _job(tmp_path, logs)
+    assert (found.culprits.ranks, found.culprits.devices) == ([2], [Device("10.0.0.7", 0)])
