@@ -66,6 +66,10 @@ class Latest:
             return True
         return event.time is not None and self._index > event.index
 
+    def beside(self, event: Event) -> bool:
+        """Whether one of them is on the same line."""
+        return self._lines.get(event.source, -1) == event.line
+
 
 def habits(timeline: Timeline) -> Collection[Kind]:
     """The kinds of errors, of those that may be caught, which the job survived regularly."""
@@ -218,12 +222,29 @@ class Deeds:
 
     def unordered(self, event: Event) -> bool:
         """Whether nobody knows if the work of the job came before or after an event."""
-        timed = event.time is not None and any(work.time is not None for work in self.progress)
+        timed = event.time is not None and self._timed
         return not timed and event.source not in self._sources_at_work
+
+    @cached_property
+    def _timed(self) -> bool:
+        return any(work.time is not None for work in self.progress)
 
     @cached_property
     def _sources_at_work(self) -> Collection[str]:
         return {work.source for work in self.progress}
+
+    def nothing_after(self, event: Event) -> bool:
+        """Whether nobody worked, began a phase or finished after an event, or may have."""
+        later = self._last_deeds.after(event) or self._last_deeds.beside(event)
+        unknown = self.unordered(event) and bool(self.progress or self.endings)
+        return not later and not unknown
+
+    @cached_property
+    def _last_deeds(self) -> Latest:
+        done = self.timeline.where(
+            lambda one: one.kind in ("phase", "progress") or one.signal == "finished"
+        )
+        return Latest(done)
 
     def worked_beside(self, event: Event) -> bool:
         """Whether somebody worked after an event, or may have, as far as anything is ordered."""

@@ -91,11 +91,19 @@ class Sieve:
 
 def passed(event: Event, deeds: Deeds) -> Passed | None:
     """How an error passed; None where its author was not seen to go on."""
+    if event.signal == "waiting" and event.kind != "exit":
+        return "wait_ended" if _wait_ended(event, deeds.author(event), deeds) else None
+    if deeds.nothing_after(event):
+        lasting = event.kind == "exit" or not deeds.habit(event) or ends_process(event, deeds)
+        return None if lasting else "habit"
+    return _by_deeds(event, deeds)
+
+
+def _by_deeds(event: Event, deeds: Deeds) -> Passed | None:
+    """The same of an error after which somebody went on, or may have."""
     if event.kind == "exit":
         return "another_run" if _came_back(event, deeds) else None
     author = deeds.author(event)
-    if event.signal == "waiting":
-        return "wait_ended" if _wait_ended(event, author, deeds) else None
     if deeds.left_phase_after(author, event) and deeds.worked.after(event):
         return "phase_ended"
     if ends_process(event, deeds):
