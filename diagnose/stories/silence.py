@@ -94,7 +94,7 @@ def find_silence(deeds: Deeds, endings: Collection[str]) -> Silence | None:
     `endings` are the cause classes of those who end a job from outside.
     """
     timeline = deeds.timeline
-    found = rhythms(timeline)
+    found = timeline.once(rhythms)
     known = [one for one in found if len(one.lines) > 1]
     if not known:
         return None
@@ -233,9 +233,9 @@ def end_of(timeline: Timeline, endings: Collection[str], working: Sequence[Rhyth
         if _alive(event, authors, first)
     ]
     stated = [
-        one for one in later if one.signal == _TOOK or (one.role == "cause" and one in ending)
+        one for one in later if one.signal == _TOOK or (one.role == "cause" and _ends(one, endings))
     ]
-    worked = {line.place for one in working for line in one.lines}
+    worked = {line.place for one in working for line in one.lines} if stated else set()
     durations = [one for one in stated if one.place not in worked]
     last = max([last, *life], key=_order)
     failed = any(e.role in ("cause", "effect") and not _ends(e, endings) for e in later)

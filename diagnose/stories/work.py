@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 from operator import attrgetter
 
 from diagnose.diagnosis import Progress
@@ -156,14 +156,19 @@ def moved(works: Iterable[Event]) -> Iterator[Event]:
         last[of] = work.step
 
 
-def two_steps(works: Iterable[Event]) -> tuple[Event, Event] | None:
-    """Two states of a bar at one time whose steps are too far apart to be of one process.
+def two_steps(
+    works: Iterable[Event], author: Callable[[Event], Author]
+) -> tuple[Event, Event] | None:
+    """The first two states of an author's bar at one time whose steps are not of one process.
 
     A bar that steps back while its own clock does not belongs to another process.
     """
-    bars = (work for work in works if work.step is not None and work.elapsed_ms is not None)
-    pairs = pairwise(bar for bar in bars if "total" in bar.fields)
-    return next((pair for pair in pairs if _of_two(*pair)), None)
+    bars: dict[Author, list[Event]] = defaultdict(list)
+    for work in works:
+        if work.elapsed_ms is not None and work.step is not None and "total" in work.fields:
+            bars[author(work)].append(work)
+    apart = (pair for own in bars.values() for pair in pairwise(own) if _of_two(*pair))
+    return min(apart, key=lambda pair: pair[0].index, default=None)
 
 
 def _of_two(one: Event, other: Event) -> bool:
@@ -265,7 +270,7 @@ def seconds_between(one: Event, other: Event) -> float | None:
 
 def _rhythm(author: Author, events: Sequence[Event], markers: int) -> Rhythm:
     lines = sorted({event.line: event for event in events}.values(), key=lambda e: e.line)
-    recent = list(pairwise(_first_of_each_step(lines)[-RECENT:]))
+    recent = list(pairwise(_last_steps(lines)))
     if _crowded(lines):
         gaps = list(_gap_of_many(lines))
     else:
@@ -293,23 +298,24 @@ def _before_slower(lines: Sequence[Event], recent: Sequence[tuple[Event, Event]]
 
     The mean of a stretch holds its pauses, too: it is too long rather than too short.
     """
-    if len(recent) < RECENT - 1 or len({line.fields.get("total") for line in lines}) > 1:
+    if len(recent) < RECENT - 1:
         return None
     paces = [_pace(one, other) for one, other in recent]
     earlier = _pace(lines[0], recent[0][0])
     slowest = [pace for pace in paces if pace is not None]
     if earlier is None or len(slowest) < len(paces) or min(slowest) < _SLOWER * earlier:
         return None
-    return earlier
+    return None if len({line.fields.get("total") for line in lines}) > 1 else earlier
 
 
-def _first_of_each_step(lines: Sequence[Event]) -> list[Event]:
-    """The lines without those that say the same step again: a bar drawn again, or other writers."""
-    return [
-        line
-        for place, line in enumerate(lines)
-        if not place or line.step is None or line.step != lines[place - 1].step
-    ]
+def _last_steps(lines: Sequence[Event]) -> list[Event]:
+    """The last lines but those of the step above: a bar drawn again, or other writers."""
+    firsts = (
+        lines[place]
+        for place in reversed(range(len(lines)))
+        if not place or lines[place].step is None or lines[place].step != lines[place - 1].step
+    )
+    return [*islice(firsts, RECENT)][::-1]
 
 
 def _crowded(lines: Sequence[Event]) -> bool:
@@ -359,7 +365,7 @@ def _pace(one: Event, other: Event) -> float | None:
 
 def progress_of(timeline: Timeline) -> Progress | None:
     """What the lines with a step tell; None without any."""
-    found = [one for one in rhythms(timeline) if one.last_step is not None]
+    found = [one for one in timeline.once(rhythms) if one.last_step is not None]
     if not found:
         return None
     last = max(found, key=lambda one: one.last.index)
