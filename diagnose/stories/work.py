@@ -29,6 +29,7 @@ _APART = 2  # steps: where every step ends in a collective, no two ranks are so 
 _AT_ONCE_MS = 60_000  # by the clocks of two bars that are looked at at one time
 _AFTER = 200  # states that are looked at after a line; the last one is always
 _NUMBER = re.compile(r"\d+")
+_INDEX = attrgetter("index")
 
 Key = tuple[str | None, ...]
 SECOND = 1_000_000_000
@@ -73,21 +74,20 @@ class Works:
 
     def __init__(self, works: Iterable[Event]) -> None:
         self.events = [*works]
+        self._wordy: list[Event] = []  # those that count nothing
         self._counters: dict[Key, _Counted] = defaultdict(_Counted)
         for work in self.events:
             if work.step is not None:
                 self._counters[counter(work)].add(work, work.step)
+            else:
+                self._wordy.append(work)
 
     def __bool__(self) -> bool:
         return bool(self.events)
 
-    def after(self, index: int, limit: int | None = None) -> Sequence[Event]:
-        """Those behind an index, up to a limit."""
-        begin = bisect_right(self.events, index, key=attrgetter("index"))
-        end = len(self.events)
-        if limit is not None:
-            end = bisect_right(self.events, limit, key=attrgetter("index"))
-        return self.events[begin:end]
+    def after(self, index: int) -> Sequence[Event]:
+        """Those behind an index."""
+        return _between(self.events, index)
 
     def went_beyond(self, index: int, limit: int, *, ended: bool) -> bool:
         """Whether the author worked between two places beyond what it had done before.
@@ -104,7 +104,7 @@ class Works:
                 return True
         if ended:
             return False
-        return len({w.text for w in self.after(index, limit) if w.step is None}) >= _TEXTS
+        return len({work.text for work in _between(self._wordy, index, limit)}) >= _TEXTS
 
     def counted(self, index: int) -> int:
         """How many lines of steps the counter that moved most printed behind an index.
@@ -112,7 +112,7 @@ class Works:
         Not all of them are kept, so they are told by the numbers, in units of the interval from
         one to the next. Of lines that count nothing it is the number of those that differ.
         """
-        found = len({work.text for work in self.after(index) if work.step is None})
+        found = len({work.text for work in _between(self._wordy, index)})
         for one in self._counters.values():
             before, steps = one.between(index, one.at[-1])
             if steps:
@@ -138,6 +138,14 @@ class Works:
             if counted >= FURTHER or (counted > 0 and len(whole) >= FURTHER):
                 return True
         return False
+
+
+def _between(works: list[Event], index: int, limit: int | None = None) -> list[Event]:
+    """Those behind an index, up to a limit."""
+    begin, end = bisect_right(works, index, key=_INDEX), len(works)
+    if limit is not None:
+        end = bisect_right(works, limit, key=_INDEX)
+    return works[begin:end]
 
 
 def counter(work: Event) -> Key:
