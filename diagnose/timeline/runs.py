@@ -141,18 +141,17 @@ class Machine:
 
     def _shown_by(self, row: _Row) -> str | None:
         """The predicate by which another run shows at this row; None where the run goes on."""
-        over, draft, meaning = self.run.over, row.draft, row.draft.meaning
+        over, meaning = self.run.over, row.draft.meaning
         if meaning.signal == RESTART:
             return "restart_reported"
         if self._is_after_silence(row):
             return "words_after_silence"
         if over is None:
             return None
-        fails_to_start = meaning.role == "cause" and meaning.phase == "init"
-        if over.end.external and (over.words[row.word] or fails_to_start):
+        if over.end.external and (over.words[row.word] or _fails_to_start(meaning)):
             return "start_after_stop"  # who stops a job stops all ranks, so that none is late
         if over.end.whose != "done":
-            late = _passed(over.time, draft.time) >= _BY_HAND
+            late = _passed(over.time, row.draft.time) >= _BY_HAND
             if (row.word, row.number) in self.started and (late or self.one_process):
                 return "starts_as_before"
             if self.named and (predicate := self._shown_in_file_of_one(row, over)):
@@ -228,10 +227,9 @@ class Machine:
 def _rows(drafts: Sequence[Event], external_ends: Collection[str]) -> list[_Row]:
     """The drafts with what is known of each before the machine runs."""
     ends = ends_of(drafts, external_ends)
-    errors = {draft.line for draft in drafts if draft.meaning.role in GLUED}
+    errors = _lines_of_errors(drafts)
     rows, stretch = [], _Stretch()
     for draft in drafts:
-        # Errors state versions, too.
         word = "" if draft.line in errors else _opening_word(draft.meaning)
         numbers = (
             draft.device, draft.mapped_rank, draft.rank, draft.local_rank, draft.group_rank
@@ -245,6 +243,11 @@ def _rows(drafts: Sequence[Event], external_ends: Collection[str]) -> list[_Row]
             stretch.words[word] += 1
         stretch.works = stretch.works or _works(draft)
     return rows
+
+
+def _lines_of_errors(drafts: Sequence[Event]) -> Collection[int]:
+    """The lines of errors, which state versions, too, and start nothing."""
+    return {draft.line for draft in drafts if draft.meaning.role in GLUED}
 
 
 def _opening_word(meaning: Meaning) -> str:
@@ -341,14 +344,21 @@ class _Signs(NamedTuple):
             key in self.ends or TRACEBACK in one.text for one, key in zip(drafts, own, strict=True)
         )
         below = next((at for at, ended in enumerate(ends, 1) if ended), len(own))
-        if any(key in self.starts for key in own[below:]):
-            return True
-        return _is_named(drafts) and any(map(_may_be_of_another, drafts[below:]))
+        starting = [drafts[at] for at in range(below, len(own)) if own[at] in self.starts]
+        if starting:
+            errors = _lines_of_errors(drafts)
+            if any(one.line not in errors or _fails_to_start(one.meaning) for one in starting):
+                return True
+        return any(map(_may_be_of_another, drafts[below:])) and _is_named(drafts)
 
 
 def _may_start(meaning: Meaning) -> bool:
     """Whether a line that means this may show another run below an end in a file of many."""
-    return bool(_opening_word(meaning)) or (meaning.role == "cause" and meaning.phase == "init")
+    return bool(_opening_word(meaning)) or _fails_to_start(meaning)
+
+
+def _fails_to_start(meaning: Meaning) -> bool:
+    return meaning.role == "cause" and meaning.phase == "init"
 
 
 def _may_be_of_another(draft: Event) -> bool:
