@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from operator import attrgetter, itemgetter
 from typing import TypeVar
@@ -31,6 +31,7 @@ _ALIKE = 40  # characters in which messages of one kind agree
 Kind = tuple[str, str, str]  # source, entry, how the message begins
 Found = TypeVar("Found")
 _TRAINING = ("training", None)
+_SPEAKING = (None, 0)  # ranks that speak for the job
 _HOSTS = 2  # of which each is one rank's, so that none is a node with several
 _DEATHS = ("timeout", "teardown")
 _INDEX = attrgetter("index")
@@ -65,6 +66,10 @@ class Latest:
         if self._lines.get(event.source, -1) > event.line:
             return True
         return event.time is not None and self._index > event.index
+
+    def beside(self, event: Event) -> bool:
+        """Whether one of them is on the same line."""
+        return self._lines.get(event.source, -1) == event.line
 
 
 def habits(timeline: Timeline) -> Collection[Kind]:
@@ -198,10 +203,10 @@ class Deeds:
         signing = [author for author in self.works if author.kind != "source"]
         return 2 * len(signing) <= len([one for one in known if one.kind != "source"])
 
-    def named_writers(self, event: Event) -> Sequence[Works]:
+    def named_writers(self, event: Event) -> Iterator[Works]:
         """The progress of everybody who writes where an event stands."""
         found = (self.works_of(author, event) for author in self.works)
-        return [works for works in found if works]
+        return filter(None, found)
 
     @cached_property
     def _training(self) -> tuple[Mapping[str, Works], Works]:
@@ -218,12 +223,29 @@ class Deeds:
 
     def unordered(self, event: Event) -> bool:
         """Whether nobody knows if the work of the job came before or after an event."""
-        timed = event.time is not None and any(work.time is not None for work in self.progress)
+        timed = event.time is not None and self._timed
         return not timed and event.source not in self._sources_at_work
+
+    @cached_property
+    def _timed(self) -> bool:
+        return any(work.time is not None for work in self.progress)
 
     @cached_property
     def _sources_at_work(self) -> Collection[str]:
         return {work.source for work in self.progress}
+
+    def nothing_after(self, event: Event) -> bool:
+        """Whether nobody worked, began a phase or finished after an event, or may have."""
+        later = self._last_deeds.after(event) or self._last_deeds.beside(event)
+        unknown = self.unordered(event) and bool(self.progress or self.endings)
+        return not later and not unknown
+
+    @cached_property
+    def _last_deeds(self) -> Latest:
+        done = self.timeline.where(
+            lambda one: one.kind in ("phase", "progress") or one.signal == "finished"
+        )
+        return Latest(done)
 
     def worked_beside(self, event: Event) -> bool:
         """Whether somebody worked after an event, or may have, as far as anything is ordered."""
@@ -239,10 +261,14 @@ class Deeds:
         events = self.timeline.kind("phase", "progress")
         return _by(lambda one: (self.author(one), one.source), events)
 
-    def progress_after(self, event: Event) -> Sequence[Event]:
-        """The progress that surely came after an event."""
-        begin = bisect_right(self.progress, event.index, key=_INDEX)
-        return [work for work in self.progress[begin:] if after(work, event)]
+    def answers_after(self, event: Event) -> Sequence[Event]:
+        """The answers of servers that surely came after an event."""
+        begin = bisect_right(self._answers, event.index, key=_INDEX)
+        return [work for work in self._answers[begin:] if after(work, event)]
+
+    @cached_property
+    def _answers(self) -> Sequence[Event]:
+        return [work for work in self.progress if work.phase == "inference"]
 
     @cached_property
     def _moves(self) -> Sequence[Event]:
@@ -280,7 +306,12 @@ class Deeds:
 
     def exited_after(self, author: Author, event: Event) -> bool:
         """Whether an author reached the end of its script afterwards, well or not."""
-        return any(self.author(end) == author and after(end, event) for end in self.endings)
+        own = self._exited.get(author)
+        return own is not None and own.after(event)
+
+    @cached_property
+    def _exited(self) -> Mapping[Author, Latest]:
+        return {author: Latest(own) for author, own in _by(self.author, self.endings).items()}
 
     def left_phase_after(self, author: Author, event: Event) -> bool:
         """Whether an author surely ended the phase of an event by success after it."""
@@ -296,16 +327,20 @@ class Deeds:
 
     def job_finished_after(self, event: Event) -> bool:
         """Whether the first rank, or nobody in particular, wrote so."""
-        speaking = (None, 0)
-        return any(
-            own.after(event)
-            for author, own in self._finished.items()
-            if author.kind != "rank" or author.rank in speaking
-        )
+        return self._finished_job.after(event)
+
+    @cached_property
+    def _finished_job(self) -> Latest:
+        claimed = [ending for ending in self.endings if not is_implied(ending)]
+        return Latest([one for one in claimed if self.author(one).rank in _SPEAKING])
 
     def finished_elsewhere(self, event: Event) -> bool:
         """Whether somebody wrote so in another source."""
-        return any(ending.source != event.source for ending in self.endings)
+        return bool(self._sources_finished - {event.source})
+
+    @cached_property
+    def _sources_finished(self) -> Set[str]:
+        return {ending.source for ending in self.endings}
 
     @cached_property
     def _deaths(self) -> Mapping[Author, list[int]]:
@@ -331,7 +366,11 @@ class Deeds:
 
     def died_after(self, event: Event) -> bool:
         """Whether anybody ended after an event."""
-        return any(ends[-1] > event.index for ends in self._deaths.values())
+        return self._last_death > event.index
+
+    @cached_property
+    def _last_death(self) -> int:
+        return max((ends[-1] for ends in self._deaths.values()), default=-1)
 
     @cached_property
     def _handled(self) -> Mapping[str, Sequence[Event]]:

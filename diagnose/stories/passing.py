@@ -91,11 +91,19 @@ class Sieve:
 
 def passed(event: Event, deeds: Deeds) -> Passed | None:
     """How an error passed; None where its author was not seen to go on."""
+    if event.signal == "waiting" and event.kind != "exit":
+        return "wait_ended" if _wait_ended(event, deeds.author(event), deeds) else None
+    if deeds.nothing_after(event):
+        lasting = event.kind == "exit" or not deeds.habit(event) or ends_process(event, deeds)
+        return None if lasting else "habit"
+    return _by_deeds(event, deeds)
+
+
+def _by_deeds(event: Event, deeds: Deeds) -> Passed | None:
+    """The same of an error after which somebody went on, or may have."""
     if event.kind == "exit":
         return "another_run" if _came_back(event, deeds) else None
     author = deeds.author(event)
-    if event.signal == "waiting":
-        return "wait_ended" if _wait_ended(event, author, deeds) else None
     if deeds.left_phase_after(author, event) and deeds.worked.after(event):
         return "phase_ended"
     if ends_process(event, deeds):
@@ -277,7 +285,7 @@ def _completed(event: Event, author: Author, deeds: Deeds) -> bool:
 
 def _served(event: Event, deeds: Deeds) -> bool:
     """Whether a server answered below this line, or was at work far below it."""
-    works = [w for w in deeds.progress_after(event) if w.phase == "inference"]
+    works = deeds.answers_after(event)
     if not works or event.strength == "decisive":
         return False
     if event.role == "effect" and event.phase == "inference":
@@ -298,9 +306,9 @@ def _everybody(event: Event, deeds: Deeds) -> Passed | None:
     works, ended = deeds.works_of(deeds.author(event), event), deeds.died_after(event)
     if not works:
         named = deeds.named_writers(event)
-        limit = deeds.last
-        went = [one.went_beyond(event.index, limit, ended=ended) for one in named]
-        return "everybody_went_on" if went and all(went) and _lasting(event, deeds) else None
+        went = (one.went_beyond(event.index, deeds.last, ended=ended) for one in named)
+        first = next(went, False)
+        return "everybody_went_on" if first and all(went) and _lasting(event, deeds) else None
     after = works.after(event.index)
     if any(work.step is not None for work in after):
         went_on = works.all_went_beyond(event.index)
@@ -330,8 +338,4 @@ def _lasted(event: Event, deeds: Deeds) -> bool:
     """Whether the job finished after it, or worked on for long: it may tell of another's death."""
     if deeds.job_finished_after(event) or deeds.counted_after(event) >= LONG:
         return True
-    return _answers(deeds.progress_after(event)) >= FURTHER
-
-
-def _answers(works: Sequence[Event]) -> int:
-    return len({work.text for work in works if work.phase == "inference"})
+    return len({work.text for work in deeds.answers_after(event)}) >= FURTHER

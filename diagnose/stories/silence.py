@@ -94,7 +94,7 @@ def find_silence(deeds: Deeds, endings: Collection[str]) -> Silence | None:
     `endings` are the cause classes of those who end a job from outside.
     """
     timeline = deeds.timeline
-    found = rhythms(timeline)
+    found = timeline.once(rhythms)
     known = [one for one in found if len(one.lines) > 1]
     if not known:
         return None
@@ -214,28 +214,27 @@ class End:
 def end_of(timeline: Timeline, endings: Collection[str], working: Sequence[Rhythm]) -> End:
     """The end of a job whose lines of progress have these rhythms."""
     last = max((one.last for one in working), key=lambda line: line.index)
-    lines = {one.last.source: 0 for one in working}
-    for one in working:
-        lines[one.last.source] = max(lines[one.last.source], one.last.line)
+    lasts = sorted((one.last for one in working), key=attrgetter("line"))
+    lines = {line.source: line.line for line in lasts}
     later = [event for event in timeline if _later(event, last, lines)]
     ending = [event for event in later if _ends(event, endings)]
     watched = [event for event in later if event.signal == _WATCHES]
     first = ending[0] if ending else None
     if first is not None:
         watched = [event for event in watched if event.index < first.index]
-    strange = {event.place for event in (*ending, *watched)}
+    before = [event for event in later if first is None or _before(event, first)]
+    strange = {event.place for event in (*ending, *watched)} if before else set()
     authors = {one.author for one in working}
     life = [
         event
-        for event in later
+        for event in before
         if event.time is not None and event.source in lines and event.place not in strange
-        if first is None or _before(event, first)
         if _alive(event, authors, first)
     ]
     stated = [
-        one for one in later if one.signal == _TOOK or (one.role == "cause" and one in ending)
+        one for one in later if one.signal == _TOOK or (one.role == "cause" and _ends(one, endings))
     ]
-    worked = {line.place for one in working for line in one.lines}
+    worked = {line.place for one in working for line in one.lines} if stated else set()
     durations = [one for one in stated if one.place not in worked]
     last = max([last, *life], key=_order)
     failed = any(e.role in ("cause", "effect") and not _ends(e, endings) for e in later)
@@ -259,9 +258,10 @@ def _before(event: Event, first: Event) -> bool:
 
 def _ends(event: Event, endings: Collection[str]) -> bool:
     """Whether it tells of an end: somebody ends the job, or what follows that."""
-    if event.role == "cause":
-        return event.cause in endings
-    return event.role == "aftermath" or event.kind == "exit" or event.signal in _ENDS
+    meaning = event.meaning
+    if meaning.role == "cause":
+        return meaning.cause in endings
+    return meaning.role == "aftermath" or meaning.kind == "exit" or meaning.signal in _ENDS
 
 
 def _alive(event: Event, authors: Collection[Author], first: Event | None) -> bool:
@@ -321,7 +321,7 @@ def find_lone(
 ) -> Lone | None:
     """The one author behind all others of its counter; `whole`: all are silent in the end."""
     timeline = deeds.timeline
-    if any(repeated > 1 for repeated in timeline.column("repeated")):
+    if max(timeline.column("repeated"), default=1) > 1:
         return None  # lines of some authors were left out
     counters: dict[str | None, list[Rhythm]] = defaultdict(list)
     for one in found:

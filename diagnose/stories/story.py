@@ -15,7 +15,7 @@ from typing import NamedTuple
 from diagnose.catalog.schema import CauseClass
 from diagnose.stories.deeds import Deeds
 from diagnose.stories.passing import Passed, ends_process, hint_passed, passed
-from diagnose.stories.work import LONG, finished_bar, trains, two_steps
+from diagnose.stories.work import LONG, finished_bar, trains
 from diagnose.timeline.ends import exit_code, exit_failed, is_end
 from diagnose.timeline.event import CIRCUMSTANTIAL, Author, Event, Learned, Timeline
 from diagnose.timeline.readings import BEGINS
@@ -55,9 +55,8 @@ class Story:
     `place`: the first frame of a stack that shows a phase. `lost_peer`, `notified`: where it first
     lost a connection, and was first notified of another rank's failure. `stated`: the causes in the
     order in which it stated them; `ended`: how, as far as a line says; `finished`: the last line
-    that its work is done. `two_steps`: two states of one bar that cannot be of one process, where
-    several write as this author. `learned`: the ways by which lines became its own. `changes`: of
-    state, in order.
+    that its work is done. `learned`: the ways by which lines became its own. `changes`: of state,
+    in order.
     """
 
     author: Author
@@ -72,7 +71,6 @@ class Story:
     stated: list[Event] = field(default_factory=list)
     ended: Event | None = None
     finished: Event | None = None
-    two_steps: tuple[Event, Event] | None = None
     learned: set[Learned] = field(default_factory=set)
     changes: list[Change] = field(default_factory=list)
 
@@ -176,7 +174,6 @@ class Stories:
 
     def _story(self, author: Author, events: Sequence[Event]) -> Story:
         story = Story(author)
-        story.two_steps = two_steps(event for event in events if event.meaning.kind == "progress")
         open_: list[Event] = []  # errors that pass with what the author does next
         for event in events:
             if event.learned is not None:

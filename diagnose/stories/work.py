@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 from operator import attrgetter
 
 from diagnose.diagnosis import Progress
@@ -29,6 +29,7 @@ _APART = 2  # steps: where every step ends in a collective, no two ranks are so 
 _AT_ONCE_MS = 60_000  # by the clocks of two bars that are looked at at one time
 _AFTER = 200  # states that are looked at after a line; the last one is always
 _NUMBER = re.compile(r"\d+")
+_INDEX = attrgetter("index")
 
 Key = tuple[str | None, ...]
 SECOND = 1_000_000_000
@@ -73,21 +74,20 @@ class Works:
 
     def __init__(self, works: Iterable[Event]) -> None:
         self.events = [*works]
+        self._wordy: list[Event] = []  # those that count nothing
         self._counters: dict[Key, _Counted] = defaultdict(_Counted)
         for work in self.events:
             if work.step is not None:
                 self._counters[counter(work)].add(work, work.step)
+            else:
+                self._wordy.append(work)
 
     def __bool__(self) -> bool:
         return bool(self.events)
 
-    def after(self, index: int, limit: int | None = None) -> Sequence[Event]:
-        """Those behind an index, up to a limit."""
-        begin = bisect_right(self.events, index, key=attrgetter("index"))
-        end = len(self.events)
-        if limit is not None:
-            end = bisect_right(self.events, limit, key=attrgetter("index"))
-        return self.events[begin:end]
+    def after(self, index: int) -> Sequence[Event]:
+        """Those behind an index."""
+        return _between(self.events, index)
 
     def went_beyond(self, index: int, limit: int, *, ended: bool) -> bool:
         """Whether the author worked between two places beyond what it had done before.
@@ -104,7 +104,7 @@ class Works:
                 return True
         if ended:
             return False
-        return len({w.text for w in self.after(index, limit) if w.step is None}) >= _TEXTS
+        return len({work.text for work in _between(self._wordy, index, limit)}) >= _TEXTS
 
     def counted(self, index: int) -> int:
         """How many lines of steps the counter that moved most printed behind an index.
@@ -112,7 +112,7 @@ class Works:
         Not all of them are kept, so they are told by the numbers, in units of the interval from
         one to the next. Of lines that count nothing it is the number of those that differ.
         """
-        found = len({work.text for work in self.after(index) if work.step is None})
+        found = len({work.text for work in _between(self._wordy, index)})
         for one in self._counters.values():
             before, steps = one.between(index, one.at[-1])
             if steps:
@@ -140,6 +140,14 @@ class Works:
         return False
 
 
+def _between(works: list[Event], index: int, limit: int | None = None) -> list[Event]:
+    """Those behind an index, up to a limit."""
+    begin, end = bisect_right(works, index, key=_INDEX), len(works)
+    if limit is not None:
+        end = bisect_right(works, limit, key=_INDEX)
+    return works[begin:end]
+
+
 def counter(work: Event) -> Key:
     """What a number counts: by the entry, and by the name and the end of a bar."""
     named = _NUMBER.sub("0", work.fields.get("what", ""))
@@ -156,14 +164,19 @@ def moved(works: Iterable[Event]) -> Iterator[Event]:
         last[of] = work.step
 
 
-def two_steps(works: Iterable[Event]) -> tuple[Event, Event] | None:
-    """Two states of a bar at one time whose steps are too far apart to be of one process.
+def two_steps(
+    works: Iterable[Event], author: Callable[[Event], Author]
+) -> tuple[Event, Event] | None:
+    """The first two states of an author's bar at one time whose steps are not of one process.
 
     A bar that steps back while its own clock does not belongs to another process.
     """
-    bars = (work for work in works if work.step is not None and work.elapsed_ms is not None)
-    pairs = pairwise(bar for bar in bars if "total" in bar.fields)
-    return next((pair for pair in pairs if _of_two(*pair)), None)
+    bars: dict[Author, list[Event]] = defaultdict(list)
+    for work in works:
+        if work.elapsed_ms is not None and work.step is not None and "total" in work.fields:
+            bars[author(work)].append(work)
+    apart = (pair for own in bars.values() for pair in pairwise(own) if _of_two(*pair))
+    return min(apart, key=lambda pair: pair[0].index, default=None)
 
 
 def _of_two(one: Event, other: Event) -> bool:
@@ -265,7 +278,7 @@ def seconds_between(one: Event, other: Event) -> float | None:
 
 def _rhythm(author: Author, events: Sequence[Event], markers: int) -> Rhythm:
     lines = sorted({event.line: event for event in events}.values(), key=lambda e: e.line)
-    recent = list(pairwise(_first_of_each_step(lines)[-RECENT:]))
+    recent = list(pairwise(_last_steps(lines)))
     if _crowded(lines):
         gaps = list(_gap_of_many(lines))
     else:
@@ -293,23 +306,24 @@ def _before_slower(lines: Sequence[Event], recent: Sequence[tuple[Event, Event]]
 
     The mean of a stretch holds its pauses, too: it is too long rather than too short.
     """
-    if len(recent) < RECENT - 1 or len({line.fields.get("total") for line in lines}) > 1:
+    if len(recent) < RECENT - 1:
         return None
     paces = [_pace(one, other) for one, other in recent]
     earlier = _pace(lines[0], recent[0][0])
     slowest = [pace for pace in paces if pace is not None]
     if earlier is None or len(slowest) < len(paces) or min(slowest) < _SLOWER * earlier:
         return None
-    return earlier
+    return None if len({line.fields.get("total") for line in lines}) > 1 else earlier
 
 
-def _first_of_each_step(lines: Sequence[Event]) -> list[Event]:
-    """The lines without those that say the same step again: a bar drawn again, or other writers."""
-    return [
-        line
-        for place, line in enumerate(lines)
-        if not place or line.step is None or line.step != lines[place - 1].step
-    ]
+def _last_steps(lines: Sequence[Event]) -> list[Event]:
+    """The last lines but those of the step above: a bar drawn again, or other writers."""
+    firsts = (
+        lines[place]
+        for place in reversed(range(len(lines)))
+        if not place or lines[place].step is None or lines[place].step != lines[place - 1].step
+    )
+    return [*islice(firsts, RECENT)][::-1]
 
 
 def _crowded(lines: Sequence[Event]) -> bool:
@@ -359,7 +373,7 @@ def _pace(one: Event, other: Event) -> float | None:
 
 def progress_of(timeline: Timeline) -> Progress | None:
     """What the lines with a step tell; None without any."""
-    found = [one for one in rhythms(timeline) if one.last_step is not None]
+    found = [one for one in timeline.once(rhythms) if one.last_step is not None]
     if not found:
         return None
     last = max(found, key=lambda one: one.last.index)

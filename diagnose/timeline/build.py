@@ -12,8 +12,9 @@ from diagnose.match.scanner import SourceScan
 from diagnose.timeline.attribution import name_authors
 from diagnose.timeline.clock import offset_between, resolve
 from diagnose.timeline.event import Event, Timeline
+from diagnose.timeline.parts import name_parts
 from diagnose.timeline.readings import PENDING, events_of_scans
-from diagnose.timeline.runs import name_parts, number_attempts
+from diagnose.timeline.runs import number_attempts
 
 # Times of dumps are believed without proof where they lie about the printed ones.
 _NEAR = 2 * 3600 * 1_000_000_000

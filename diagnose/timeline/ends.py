@@ -233,11 +233,13 @@ class _Reader:
     def _add_line(self, event: Event, block: _Block) -> None:
         # What an entry takes for no failure by itself ended the process all the same.
         harmless = event.role == "context" and event.kind != "fact"
-        if not harmless and _EXCEPTION.match(peel(event.text).message):
+        message = peel(event.text).message
+        if not harmless and _EXCEPTION.match(message):
             self._found.nameless.discard(block.header.index)
         if event.role not in _ERRORS:
             return
-        if block.raised is None and _is_code(event):
+        # The line of a program that a frame shows: what is raised is not set in.
+        if block.raised is None and message[:1].isspace():
             self._found.code.add(event.index)
         elif block.raised is None:
             block.optional = block.uncaught and _is_optional(event, block)
@@ -263,11 +265,6 @@ def _stack_of(event: Event, block: _Block) -> Stack:
         if len(counts) > 1 or counts == {1}:
             return Stack(event, [])
     return Stack(block.header, block.frames)
-
-
-def _is_code(event: Event) -> bool:
-    """Whether it is the line of a program that a frame shows: what is raised is not set in."""
-    return peel(event.text).message[:1].isspace()
 
 
 def _is_optional(event: Event, block: _Block) -> bool:

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import Any, Literal, NamedTuple, TypeVar, cast
@@ -196,10 +196,16 @@ class Author(NamedTuple):
         return number if self.kind == "rank" and isinstance(number, int) else None
 
 
+@lru_cache(1 << 17)
+def _rank(number: int) -> Author:
+    """The author that is this rank: one object, as it is asked for with every line."""
+    return Author("rank", (number,))
+
+
 def author_of(event: Event) -> Author:
     """The author of an event."""
     if event.rank is not None:
-        return Author("rank", (event.rank,))
+        return _rank(event.rank)
     if event.pid is not None:
         return Author("process", (event.host, event.pid))
     if event.task is not None:

@@ -9,11 +9,6 @@ which `--why` shows.
 In the file of one process, whatever it does once only is the sign of another run. In a console with
 many ranks, ranks may die one after the other while others still start, and all write the same: what
 begins below an end has to be as whole as what ended, or has to get as far.
-
-Logs of several ranks that `cat` wrote into one file are parts that ran at the same time. The first
-words stand there again below the last line of each part, as where a run was appended, but the clock
-goes back; or, where no line has a time, several parts end at the same step without any end, as what
-is started again after a failure would not.
 """
 
 from __future__ import annotations
@@ -23,11 +18,10 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from itertools import groupby, pairwise
+from itertools import groupby
 from operator import attrgetter
+from typing import NamedTuple
 
-from diagnose.parse.path import read_path
-from diagnose.parse.stamps import Stamp
 from diagnose.parse.tracebacks import TRACEBACK
 from diagnose.timeline.ends import End, ends_of, may_end, outermost
 from diagnose.timeline.event import Begin, Event, Meaning
@@ -42,8 +36,6 @@ _LAUNCHED = "launched"  # what a launcher's line tells that starts a job
 _OPENING = (_LAUNCHED, "opening")  # what a start writes once: who starts, versions
 _NAMES = ("rank", "local_rank", "task")  # what the name of a file may say; and who else differs:
 _OTHERS = ("mapped_rank", "device", "host")
-_SLACK = 1_000_000_000  # ns by which lines of one process may be out of order
-_ALIKE_PARTS = 2  # parts that end at one step
 
 
 class State(Enum):
@@ -119,7 +111,7 @@ class Machine:
         seen = {name: {getattr(draft, name) for draft in drafts} for name in (*_NAMES, *_OTHERS)}
         several = any(len(values - {None}) > 1 for values in seen.values())
         numbered = any(row.number is not None for row in self.rows)
-        self.named = any(len(seen[name]) == 1 and None not in seen[name] for name in _NAMES)
+        self.named = _is_named(drafts)
         self.one_process = self.named or (numbered and not several)
         self.many = not self.named and bool((seen["rank"] | seen["device"]) - {None, 0})
         frames = [one for one in drafts if outermost(one) and "file" in one.fields]
@@ -149,18 +141,17 @@ class Machine:
 
     def _shown_by(self, row: _Row) -> str | None:
         """The predicate by which another run shows at this row; None where the run goes on."""
-        over, draft, meaning = self.run.over, row.draft, row.draft.meaning
+        over, meaning = self.run.over, row.draft.meaning
         if meaning.signal == RESTART:
             return "restart_reported"
         if self._is_after_silence(row):
             return "words_after_silence"
         if over is None:
             return None
-        fails_to_start = meaning.role == "cause" and meaning.phase == "init"
-        if over.end.external and (over.words[row.word] or fails_to_start):
+        if over.end.external and (over.words[row.word] or _fails_to_start(meaning)):
             return "start_after_stop"  # who stops a job stops all ranks, so that none is late
         if over.end.whose != "done":
-            late = _passed(over.time, draft.time) >= _BY_HAND
+            late = _passed(over.time, row.draft.time) >= _BY_HAND
             if (row.word, row.number) in self.started and (late or self.one_process):
                 return "starts_as_before"
             if self.named and (predicate := self._shown_in_file_of_one(row, over)):
@@ -236,10 +227,10 @@ class Machine:
 def _rows(drafts: Sequence[Event], external_ends: Collection[str]) -> list[_Row]:
     """The drafts with what is known of each before the machine runs."""
     ends = ends_of(drafts, external_ends)
-    errors = {draft.line for draft in drafts if draft.meaning.role in GLUED}
+    errors = _lines_of_errors(drafts)
     rows, stretch = [], _Stretch()
     for draft in drafts:
-        word = "" if draft.line in errors else _opening_word(draft)  # errors state versions, too
+        word = "" if draft.line in errors else _opening_word(draft.meaning)
         numbers = (
             draft.device, draft.mapped_rank, draft.rank, draft.local_rank, draft.group_rank
         )  # fmt: skip
@@ -254,9 +245,13 @@ def _rows(drafts: Sequence[Event], external_ends: Collection[str]) -> list[_Row]
     return rows
 
 
-def _opening_word(draft: Event) -> str:
+def _lines_of_errors(drafts: Sequence[Event]) -> Collection[int]:
+    """The lines of errors, which state versions, too, and start nothing."""
+    return {draft.line for draft in drafts if draft.meaning.role in GLUED}
+
+
+def _opening_word(meaning: Meaning) -> str:
     """The entry of a line that a program, its launcher or a library writes as it starts, or ""."""
-    meaning = draft.meaning
     if meaning.signal == BEGINS:
         return BEGINS
     if meaning.signal == "rank_map":
@@ -307,23 +302,74 @@ def number_attempts(found: Sequence[Event], external_ends: Collection[str]) -> S
 
 def _begins(found: Sequence[Event], external_ends: Collection[str]) -> list[Begin]:
     """Where runs begin; who reports restarts reports all, so that no other sign counts then."""
-    meanings = {id(draft.meaning): draft.meaning for draft in found}.values()
-    reported = any(one.signal == RESTART for one in meanings)
-
-    def worth_reading(meaning: Meaning) -> bool:
-        if reported:
-            return meaning.signal == RESTART
-        return meaning.signal == BEGINS or may_end(meaning, external_ends)
-
+    meanings = {id(draft.meaning): draft.meaning for draft in found}
+    restarts = {key for key, one in meanings.items() if one.signal == RESTART}
+    signs = _Signs(
+        begins={key for key, one in meanings.items() if one.signal == BEGINS},
+        starts={key for key, one in meanings.items() if _may_start(one)},
+        ends={key for key, one in meanings.items() if may_end(one, external_ends)},
+    )
     begins: list[Begin] = []
     for _, group in groupby(found, attrgetter("source")):
         drafts = [*group]
-        own = {id(draft.meaning): draft.meaning for draft in drafts}.values()
-        # Folders that number attempts hold one run a file, of a job that restarts as a whole.
-        numbered = any(draft.attempt is not None for draft in drafts)
-        if any(map(worth_reading, own)) and (reported or not numbered):
+        own = [id(draft.meaning) for draft in drafts]
+        if restarts:
+            several = not restarts.isdisjoint(own)
+        else:
+            # Folders that number attempts hold one run a file, of a job that restarts as a whole.
+            numbered = any(draft.attempt is not None for draft in drafts)
+            several = not numbered and signs.of_several(drafts, own)
+        if several:
             begins += Machine(drafts, external_ends).begins()
-    return [one for one in begins if one.of_job] if reported else begins
+    return [one for one in begins if one.of_job] if restarts else begins
+
+
+class _Signs(NamedTuple):
+    """The meanings, by identity, of lines that may begin a run wherever they are (`begins`) or
+    below an end (`starts`), and of those that may report one (`ends`).
+    """
+
+    begins: Collection[int]
+    starts: Collection[int]
+    ends: Collection[int]
+
+    def of_several(self, drafts: Sequence[Event], own: Sequence[int]) -> bool:
+        """Whether a source may hold several runs: in most, nothing starts below an end.
+
+        `own` are the meanings of its drafts.
+        """
+        if any(key in self.begins for key in own):
+            return True
+        ends = (
+            key in self.ends or TRACEBACK in one.text for one, key in zip(drafts, own, strict=True)
+        )
+        below = next((at for at, ended in enumerate(ends, 1) if ended), len(own))
+        starting = [drafts[at] for at in range(below, len(own)) if own[at] in self.starts]
+        if starting:
+            errors = _lines_of_errors(drafts)
+            if any(one.line not in errors or _fails_to_start(one.meaning) for one in starting):
+                return True
+        return any(map(_may_be_of_another, drafts[below:])) and _is_named(drafts)
+
+
+def _may_start(meaning: Meaning) -> bool:
+    """Whether a line that means this may show another run below an end in a file of many."""
+    return bool(_opening_word(meaning)) or _fails_to_start(meaning)
+
+
+def _fails_to_start(meaning: Meaning) -> bool:
+    return meaning.role == "cause" and meaning.phase == "init"
+
+
+def _may_be_of_another(draft: Event) -> bool:
+    """The same of a line in the file of one process: a step, or a second exception."""
+    return draft.meaning.kind == "progress" or TRACEBACK in draft.text
+
+
+def _is_named(drafts: Sequence[Event]) -> bool:
+    """Whether the name of a file says that it is of one process."""
+    seen = ({getattr(draft, name) for draft in drafts} for name in _NAMES)
+    return any(len(values) == 1 and None not in values for values in seen)
 
 
 def _of_job(begins: Sequence[Begin], found: Sequence[Event]) -> list[Begin]:
@@ -376,59 +422,3 @@ def _lines(begins: Sequence[Begin]) -> Mapping[str, list[int]]:
     for begin in begins:
         lines[begin.source].append(begin.line)
     return lines
-
-
-def name_parts(found: Sequence[Event], external_ends: Collection[str]) -> None:
-    """Make each part a source of its own; the drafts are in the order of sources and lines."""
-    for source, group in groupby(found, attrgetter("source")):
-        parts = [*_parts_of([*group])]
-        if len(parts) > 1 and not _is_of_one(source) and _ran_at_once(parts, external_ends):
-            for number, part in enumerate(parts, 1):
-                for draft in part:
-                    draft.source = f"{source} (part {number})"
-
-
-def _is_of_one(source: str) -> bool:
-    """Whether a file has the name of one process: what is appended to it is a later run of it."""
-    hints = read_path(source)
-    return any(number is not None for number in (hints.rank, hints.local_rank, hints.task))
-
-
-def _parts_of(drafts: Sequence[Event]) -> Iterator[list[Event]]:
-    """The drafts between one saying of the first words and the next."""
-    part: list[Event] = []
-    begins = {draft.line for draft in drafts if draft.meaning.signal == BEGINS}
-    for line, own in groupby(drafts, attrgetter("line")):
-        if part and line in begins:
-            yield part
-            part = []
-        part += own
-    if part:
-        yield part
-
-
-def _ran_at_once(parts: Sequence[Sequence[Event]], external_ends: Collection[str]) -> bool:
-    times = [[d.stamp for d in part if d.stamp and not d.stamp.boot] for part in parts]
-    apart = [
-        later[0].ns - last.ns
-        for before, later in pairwise(times)
-        if later and (last := _last_alike(before, later[0])) is not None
-    ]
-    if apart:
-        return max(apart) < -_SLACK
-    if any(times):
-        return False
-    ends = Counter(step for part in parts if (step := _stopped_at(part, external_ends)) is not None)
-    return max(ends.values(), default=0) >= _ALIKE_PARTS
-
-
-def _last_alike(stamps: Sequence[Stamp], other: Stamp) -> Stamp | None:
-    """The last of these that leaves out as much as the other: only those compare as printed."""
-    form = other.has_date, other.has_year
-    return next((one for one in reversed(stamps) if (one.has_date, one.has_year) == form), None)
-
-
-def _stopped_at(part: Sequence[Event], external_ends: Collection[str]) -> int | None:
-    """The last step of a part that just stops; None where it tells of an end."""
-    steps = [d.work.step for d in part if d.meaning.kind == "progress" and d.work.step is not None]
-    return steps[-1] if steps and not ends_of(part, external_ends) else None

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import diagnose
 from diagnose.infer.events.failures import done, failures, went_on
-from diagnose.timeline.event import Timeline
+from diagnose.stories import passing
+from diagnose.timeline.event import Event, Timeline
 from tests.infer.rows import at, ended, matched, signature, step, stories_of
 
 OOM = signature("t.oom", "crash.gpu_oom", culprit="self", strength="decisive")
@@ -176,3 +178,49 @@ def test_a_step_after_the_word_that_a_job_is_cancelled_takes_nothing_back() -> N
     lines = [*bars[:4], cancelled, bars[4]]
     found = diagnose.diagnose(diagnose.load_text("\n".join(lines) + "\n"))
     assert (found.verdict, found.root_cause.cause) == ("failed", "user.interrupt")
+
+
+def test_an_error_after_which_nobody_did_anything_is_judged_by_that_alone() -> None:
+    judged = []
+    for folder in sorted(path.parent for path in Path("fixtures").glob("*/expected.yaml")):
+        deeds = stories_of(diagnose.load(folder).events).deeds
+        for event in deeds.timeline.role("cause", "effect"):
+            if event.signal != "waiting" and deeds.nothing_after(event):
+                judged.append((passing.passed(event, deeds), passing._by_deeds(event, deeds)))
+    assert len(judged) > 100
+    assert all(at_once == looked_through for at_once, looked_through in judged)
+
+
+@pytest.mark.parametrize("more", [{"time": None}, {"source": "b.log", "line": 1, "time": None}])
+def test_what_may_have_come_after_an_error_keeps_it_from_being_the_last(
+    make: Any, more: dict[str, Any]
+) -> None:
+    for rows, last in (
+        ([matched(OOM, rank=3), step(5, rank=3, **more)], False),
+        ([step(5, rank=3), matched(OOM, rank=3)], True),
+        ([matched(OOM, rank=3)], True),
+    ):
+        timeline = make(*rows)
+        (error,) = timeline.role("cause")
+        assert stories_of(timeline).deeds.nothing_after(error) == last
+
+
+def test_errors_that_passed_do_not_look_at_every_later_line(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With twice as many ranks that each count on below an error, no more than twice the work."""
+    looks: list[int] = []
+    source = Event.source
+
+    def looked(ranks: int) -> int:
+        rows = [step(n, rank=rank) for n in (1, 2) for rank in range(ranks)]
+        rows += [matched(OOM, rank=rank, strength="strong") for rank in range(ranks)]
+        rows += [step(n, rank=rank) for n in range(3, 15) for rank in range(ranks)]
+        stories = stories_of(make(*rows))
+        looks.clear()
+        assert not failures(stories).counted
+        return len(looks)
+
+    counting = property(lambda event: looks.append(0) or source.__get__(event), source.__set__)
+    monkeypatch.setattr(Event, "source", counting)
+    assert looked(64) < 2.5 * looked(32)

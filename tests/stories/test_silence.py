@@ -8,6 +8,7 @@ import pytest
 
 from diagnose.stories.deeds import Deeds
 from diagnose.stories.silence import Silence, find_silence
+from diagnose.timeline.event import Event
 from tests.infer.rows import at, step
 
 Row = dict[str, Any]
@@ -163,3 +164,14 @@ def test_who_has_no_rank_is_named_by_its_host_or_process(make: Any) -> None:
     assert found is not None
     assert found.lone is not None
     assert (found.lone.host, found.lone.name) == ("c", "Process c:99")
+
+
+def test_what_all_ranks_state_after_the_last_step_is_not_looked_for_among_all_lines(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Event, "__eq__", lambda one, other: pytest.fail("compared by all fields"))
+    stated = [limit(400, rank=rank, text=f"rank {rank} took 400 s") for rank in range(8)]
+    found = find(make, *steps(10), *stated, {"role": "aftermath", "time": START + 401 * NS})
+    assert found is not None
+    assert found.ended is not None
+    assert found.ended.rank == 0

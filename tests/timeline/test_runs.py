@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +19,7 @@ from .told import RESTART, timeline
 
 DIED = 'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n{}: {}\n'
 KEY, VALUE = DIED.format("KeyError", "'lr'"), DIED.format("ValueError", "bad batch")
+FIXTURES = sorted(path.parent for path in Path("fixtures").glob("*/expected.yaml"))
 STEPS = "".join(f"step {n} loss 2.0\n" for n in range(10, 60, 10))
 
 STOPPED = (
@@ -266,3 +269,43 @@ def test_a_rank_that_starts_after_another_one_died_is_late_and_no_other_run() ->
     )
     assert begins(timeline(job=log.format(6, 0))) == []
     assert begins(timeline(job=log.format(6, 6))) != []
+
+
+def test_a_source_that_is_not_read_for_runs_holds_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever of a fixture's files the signs leave out, the machine finds no run in it."""
+    external_ends, left_out, several = load_catalog().external_ends, [], []
+    of_several = runs._Signs.of_several
+
+    def asked(signs: runs._Signs, drafts: Sequence[Event], own: Sequence[int]) -> bool:
+        (several if of_several(signs, drafts, own) else left_out).append([*drafts])
+        return True
+
+    monkeypatch.setattr(runs._Signs, "of_several", asked)
+    for folder in FIXTURES:
+        assert len(diagnose.load(folder).events)
+    assert len(left_out) > len(several) > 5
+    assert not any([*runs.Machine(drafts, external_ends).begins()] for drafts in left_out)
+
+
+def test_the_signs_of_another_run_below_an_end() -> None:
+    reads: list[str] = []
+    for name, text in {
+        "ends": KEY,
+        "one rank after the other": KEY.replace("T", "[rank1]: T") + opened(2),
+        "an error that states a version": DIED.format(
+            "torch.distributed.DistBackendError",
+            "NCCL error in: ProcessGroupNCCL.cpp:1333, remote process exited or there was a "
+            "network error, NCCL version 2.21.5",
+        ),
+        "starts below": KEY + opened(),
+        "steps above": STEPS + KEY,
+    }.items():
+        found = timeline(job=text)
+        seen = runs._Signs(
+            begins=set(),
+            starts={id(one.meaning) for one in found if runs._may_start(one.meaning)},
+            ends={id(one.meaning) for one in found if runs.may_end(one.meaning, ())},
+        )
+        if seen.of_several(found.events, [id(one.meaning) for one in found]):
+            reads.append(name)
+    assert reads == ["one rank after the other", "starts below"]

@@ -16,7 +16,7 @@ from diagnose.diagnosis import CulpritKind
 from diagnose.infer.events.onset import BUSY, MAIN_ONLY, Activity, doing
 from diagnose.infer.judge.verdict import DIFFER, Kind, Verdict
 from diagnose.infer.rules.base import Context, Hypothesis, Tier, inferred
-from diagnose.stories.story import Story
+from diagnose.stories.story import Stories, Story
 from diagnose.text.ranks import ranks_phrase
 from diagnose.timeline.event import Timeline
 
@@ -80,7 +80,7 @@ def at_work(stall: Verdict, context: Context) -> Hypothesis | None:
     done = sorted(_finished(context.timeline) & set(stall.absent or who))
     if done:
         return uneven(stall, done, catalog, "reached the end of its work")
-    ahead = _evaluating(activity, waiting, context.stories.of_ranks)
+    ahead = _evaluating(activity, waiting, context.stories)
     if ahead is not None:
         return uneven(stall, [ahead], catalog, "had gone on to evaluation")
     if waiting == {0} and activity.phase == "shutdown":
@@ -115,7 +115,7 @@ def _finished(timeline: Timeline) -> set[int]:
     return {event.rank for event in timeline.signalling("finished") if event.rank is not None}
 
 
-def _evaluating(activity: Activity, waiting: set[int], stories: Mapping[int, Story]) -> int | None:
+def _evaluating(activity: Activity, waiting: set[int], stories: Stories) -> int | None:
     """The rank that had gone on to evaluation after fewer steps than others had trained.
 
     Only where that rank and others tell of their own steps: else it is work that one rank does for
@@ -123,7 +123,7 @@ def _evaluating(activity: Activity, waiting: set[int], stories: Mapping[int, Sto
     """
     if activity.phase != "evaluation" or activity.rank is None or activity.rank in waiting:
         return None
-    steps = {rank: one.step for rank, one in stories.items() if one.step is not None}
+    steps = {rank: one.step for rank, one in stories.of_ranks.items() if one.step is not None}
     others = [steps[rank] for rank in waiting & steps.keys()]
     own = steps.get(activity.rank)
     return activity.rank if own is not None and max(others, default=0) > own else None

@@ -30,6 +30,7 @@ from diagnose.infer.rules.base import (
 )
 from diagnose.stories.silence import own_way
 from diagnose.stories.story import only_lost_peers
+from diagnose.stories.work import two_steps
 from diagnose.text.ranks import fold_ranks, ranks_phrase
 from diagnose.timeline.captures import captured_ranks
 from diagnose.timeline.event import Event, Timeline
@@ -296,9 +297,8 @@ def _propose(name: str, predicate: Predicate, context: Context) -> Iterator[Hypo
 
 def _unequal_steps(context: Context) -> Seen | None:
     """Ranks wait whose bars, before that, were some steps apart."""
-    stories = context.stories.all.values() if context.stalls else ()
-    pairs = (story.two_steps for story in stories)
-    apart = min(filter(None, pairs), key=lambda pair: pair[0].index, default=None)
+    deeds = context.stories.deeds
+    apart = two_steps(deeds.progress, deeds.author) if context.stalls else None
     if apart is None:
         return None
     steps = " and ".join(str(bar.step) for bar in apart)

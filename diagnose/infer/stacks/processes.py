@@ -304,13 +304,17 @@ def worked_below(source: str, line: int, timeline: Timeline, rank: int | None = 
 
     Steps of other ranks say nothing of one that is known.
     """
-    steps = timeline.kind("progress")
-    return any(
-        event.source == source
-        and event.line > line
-        and (rank is None or event.rank in (None, rank))
-        for event in steps
-    )
+    steps = timeline.once(_last_steps)
+    of = [(source,)] if rank is None else [(source, None), (source, rank)]
+    return any(steps.get(who, -1) > line for who in of)
+
+
+def _last_steps(timeline: Timeline) -> Mapping[tuple[str | int | None, ...], int]:
+    """The line of the last step in each source, and of each rank in it; of no rank as None."""
+    found: dict[tuple[str | int | None, ...], int] = {}
+    for event in timeline.kind("progress"):  # the lines of a source are in order
+        found[event.source,] = found[event.source, event.rank] = event.line
+    return found
 
 
 def _ended(timeline: Timeline, catalog: Catalog) -> Ends:

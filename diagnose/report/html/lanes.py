@@ -483,11 +483,11 @@ class Counter:
 
 def counters(events: Events, catalog: Catalog, culprits: list[int], scrub: Scrub) -> list[Counter]:
     """What the job counted, the counter of most ranks and lines first; with two points or more."""
-    counted: dict[tuple[str, str], list[Event]] = {}
+    counted: dict[tuple[str, str], list[Event]] = defaultdict(list)
     for event in events.last_attempt.kind("progress"):
-        if event.step is not None and events.at[event.index] is not None:
+        if event.work.step is not None and events.at[event.index] is not None:
             what = event.fields.get("what") or event.fields.get("total") or ""
-            counted.setdefault((event.signature or "", what), []).append(event)
+            counted[event.meaning.signature or "", what].append(event)
     found = []
     for (id_, what), own in counted.items():
         lines = _lines(own, events, set(culprits))
@@ -519,26 +519,28 @@ def counters_json(found: list[Counter]) -> list[dict[str, Any]]:
 def _lines(counted: list[Event], events: Events, culprits: set[int]) -> list[Line]:
     """One line per way of going; to blame first, then the farthest behind."""
     # Lines that name no rank count by their source.
-    walkers: dict[tuple[int, str], list[list[int]]] = {}
+    walkers: dict[tuple[int, str], list[Event]] = defaultdict(list)
     for event in counted:
         rank = -1 if event.rank is None else event.rank
-        walker = (rank, event.source if rank < 0 else "")
-        point = [(events.at[event.index] or 0) - (events.begin or 0), event.step or 0]
-        walkers.setdefault(walker, []).append(point)
+        walkers[rank, event.source if rank < 0 else ""].append(event)
+
+    def point(event: Event) -> list[int]:
+        return [(events.at[event.index] or 0) - (events.begin or 0), event.step or 0]
+
     alike: dict[tuple[bool, int, int], list[int]] = {}
-    points: dict[tuple[bool, int, int], list[list[int]]] = {}
+    longest: dict[tuple[bool, int, int], list[Event]] = {}
     for (rank, _), own in sorted(walkers.items(), key=lambda walker: walker[0]):
-        place, step = own[-1]
+        place, step = point(own[-1])
         # Ranks that came equally far at about the same time make one line. Steps are known in
         # samples only: the rank with most of them stands for all.
         way = (rank in culprits, step, round(place / 5000))
         alike.setdefault(way, []).extend([rank] if rank >= 0 else [])
-        if len(own) > len(points.get(way, ())):
-            points[way] = own
+        if len(own) > len(longest.get(way, ())):
+            longest[way] = own
     found = []
     for way, ranks in alike.items():
         name = ranks_phrase(ranks) if ranks else "the job"
-        found.append(Line(name, way[1], way[0], _thinned(points[way])))
+        found.append(Line(name, way[1], way[0], _thinned([*map(point, longest[way])])))
     return sorted(found, key=lambda line: (not line.culprit, line.last, line.name))
 
 

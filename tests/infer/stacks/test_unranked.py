@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 import diagnose
+from diagnose.infer.stacks.processes import worked_below
+from tests.infer.conftest import Make
+from tests.infer.rows import step
 
 
 def told(*frames: str) -> diagnose.Diagnosis:
@@ -237,3 +240,14 @@ def test_the_one_process_that_does_not_wait_as_the_others_do_is_held_up(
     result = diagnose.diagnose(diagnose.load([tmp_path]))
     assert (result.root_cause.cause, result.culprits.ranks) == (cause, [])
     assert result.verdict != "failed"  # the heading of a stack is like no message
+
+
+def test_steps_of_another_rank_do_not_say_that_a_stack_was_taken_in_passing(make: Make) -> None:
+    timeline = make(step(1, rank=0), step(2, rank=1), step(3), step(1, rank=0, source="b.log"))
+    below = [
+        worked_below("job.log", line, timeline, rank)
+        for line, rank in ((1, None), (3, None), (1, 0), (1, 1), (2, 1), (3, 1), (0, 5))
+    ]
+    assert below == [True, False, True, True, True, False, True]
+    timeline = make(step(1, rank=0), step(2, rank=1))
+    assert [worked_below("job.log", 1, timeline, rank) for rank in (0, 1)] == [False, True]
