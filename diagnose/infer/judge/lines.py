@@ -25,6 +25,7 @@ from diagnose.infer.judge.by_lines import (
     stated_mismatches,
     waiting_in,
 )
+from diagnose.infer.judge.deadlock import crossing, deadlocked
 from diagnose.infer.judge.standing import WORLD
 from diagnose.infer.judge.verdict import Kind, Op, Verdict, gathered_size, in_words
 from diagnose.text.ranks import ranks_phrase
@@ -33,7 +34,7 @@ from diagnose.timeline.event import Event, Timeline
 
 _MANY = 7  # times as many ranks wait as are missing: no excerpt leaves out so few
 _ORDER: dict[Kind, int] = {
-    "mismatched": 0, "conditional": 0, "missing": 1, "shifted": 2,
+    "mismatched": 0, "conditional": 0, "deadlock": 0, "missing": 1, "shifted": 2,
     "all_joined": 3, "unclear": 4,
 }  # fmt: skip
 # Lines between a list of tasks and the line that says what became of them.
@@ -176,7 +177,9 @@ def _by_waits(standing: ByLines, waiting: Verdict) -> Verdict | None:
         own = standing.heads[odd[0]][0]
         why = f"{ranks_phrase(odd)} waits in {in_words(own.call)}, and others wait for it elsewhere"
         return replace(waiting, kind="mismatched", ranks=tuple(odd), why=why)
-    return None
+    crossed = (crossing(standing.heads, part) for part in ends.cycles)
+    found = next((one for one in crossed if one is not None), None)
+    return None if found is None else deadlocked(standing, waiting, found)
 
 
 def _needed(standing: ByLines, edges: wait_graph.Edges, missing: frozenset[int]) -> frozenset[int]:
