@@ -146,7 +146,12 @@ def _of_several(head: bytes, bom: int) -> Container | None:
 
 
 def without_mark(data: bytes) -> bytes:
-    """A text that begins with a byte order mark, in UTF-8 without it; others as they are."""
+    """A text that begins with a byte order mark, in UTF-8 without it; others as they are.
+
+    Where lines end with carriage returns alone, these are line feeds.
+    """
+    if _ends_lines_with_returns(data):
+        return data.replace(b"\r", b"\n")
     if data.startswith(codecs.BOM_UTF8):
         return data[len(codecs.BOM_UTF8) :]
     encoding = _UTF16.get(data[:2])
