@@ -88,6 +88,15 @@ CAPTURES: dict[str, type] = {
     "key": str,
     "time": str,
 }
+# Of what names somebody or is compared between ranks a part is another value; of a text it is not.
+EXACT = frozenset(
+    {
+        "rank", "group_rank", "local_rank", "other_rank", "from_rank", "ranks", "missing",
+        "world_size", "host", "peer", "group", "group_desc", "seq", "other_seq", "op", "other_op",
+        "shape", "other_shape", "numel_in", "numel_out", "timeout_ms", "elapsed_ms", "enqueued",
+        "started", "completed",
+    }
+)  # fmt: skip
 
 
 _FLAGS = lazily(r"\(\?[a-zA-Z]+\)")  # of the whole expression, at its start

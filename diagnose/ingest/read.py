@@ -21,7 +21,7 @@ from diagnose.ingest.chunks import (
 from diagnose.ingest.compress import Codec, codec_of, decompress
 from diagnose.ingest.log_drivers import LINES_LOOKED_AT, join_partials, partial_form
 from diagnose.ingest.raw import Reader, Store, data_from, reason
-from diagnose.ingest.sniff import HEAD, Container, describe, encoding_of, without_mark
+from diagnose.ingest.sniff import HEAD, RETURNS, Container, describe, encoding_of, without_mark
 from diagnose.ingest.source import Budget, Chunk
 
 DOCUMENT_LIMIT = 64 << 20  # bytes of a dump or another file that is read as a whole
@@ -282,6 +282,9 @@ def _without_start(blocks: Iterator[bytes], length: int) -> Iterator[bytes]:
 def _as_utf8(blocks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
     if encoding in (log_drivers.EXPORT, log_drivers.VERBOSE):
         yield from log_drivers.journal_lines(blocks, encoding)
+        return
+    if encoding == RETURNS:
+        yield from (block.replace(b"\r", b"\n") for block in blocks)
         return
     decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
     for block in blocks:

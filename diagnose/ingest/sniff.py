@@ -156,18 +156,27 @@ def _of_several(head: bytes, bom: int) -> Container | None:
 
 
 def without_mark(data: bytes) -> bytes:
-    """A text that begins with a byte order mark, in UTF-8 without it; others as they are."""
+    """A text that begins with a byte order mark, in UTF-8 without it; others as they are.
+
+    Where lines end with carriage returns alone, these are line feeds.
+    """
+    if _ends_lines_with_returns(data):
+        return data.replace(b"\r", b"\n")
     if data.startswith(codecs.BOM_UTF8):
         return data[len(codecs.BOM_UTF8) :]
     encoding = _UTF16.get(data[:2])
     return data[2:].decode(encoding, "replace").encode() if encoding else data
 
 
-def encoding_of(head: bytes) -> tuple[str, int]:
-    """`utf-8`, `utf-16-le`, `utf-16-be` or a form of `journal`; the length of the byte order mark.
+_SEVERAL = 2  # line ends
+RETURNS = "returns"  # text whose lines end with a carriage return alone
 
-    Legacy encodings count as utf-8: their bytes pass through. UTF-16 without a mark is told by
-    its NULs: every other byte of ASCII text.
+
+def encoding_of(head: bytes) -> tuple[str, int]:
+    """`utf-8`, `utf-16-le`, `utf-16-be`, RETURNS or a form of `journal`; the length of the mark.
+
+    Legacy encodings count as utf-8: their bytes pass through. UTF-16 without a byte order mark is
+    told by its NULs: every other byte of ASCII text.
     """
     if head.startswith(codecs.BOM_UTF8):
         return "utf-8", 3
@@ -175,6 +184,8 @@ def encoding_of(head: bytes) -> tuple[str, int]:
         return _UTF16[head[:2]], 2
     if form := log_drivers.journal_form(head):
         return form, 0
+    if _ends_lines_with_returns(head):
+        return RETURNS, 0
     pairs = len(head) // 2
     if pairs >= 2 and b"\0" in head:
         even = head[0 : 2 * pairs : 2].count(0)
@@ -186,6 +197,14 @@ def encoding_of(head: bytes) -> tuple[str, int]:
         if even >= 0.7 * pairs and odd <= 0.05 * pairs:
             return "utf-16-be", 0
     return "utf-8", 0
+
+
+def _ends_lines_with_returns(head: bytes) -> bool:
+    """Whether carriage returns are all line ends that there are, and no bar is drawn with them."""
+    returns = head.count(b"\r")
+    if returns < _SEVERAL or b"\n" in head or b"\0" in head:
+        return False
+    return 2 * head.count(b"%") < returns
 
 
 def _is_binary(head: bytes) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from diagnose.catalog.schema import Catalog
 from diagnose.infer.events.claims import stated_time
-from diagnose.infer.rules.detectors import bounded, noted
+from diagnose.infer.rules.detectors import bounded, noted, short_host
 from diagnose.parse.detectors import Claim, about, around, hosts_in, tool_of
 from diagnose.parse.stamps import Stamp, time_in
 from diagnose.stories.passing import CONCLUDED
@@ -81,7 +81,7 @@ def of_the_job(timeline: Timeline) -> tuple[Timeline, list[str]]:
     lines = {claim.source for claim in claims} - {one.source for one in timeline.kind("progress")}
     logs = [one for one in timeline if one.source not in lines and not one.document]
     others = compress(timeline, (one != CONCLUDED for one in timeline.column("signal")))
-    own = {_short(one.host) for one in others if one.host and one.host not in timeline.pods}
+    own = {short_host(one.host) for one in others if one.host and one.host not in timeline.pods}
     began, ended = _span(logs)
     left: dict[int, str] = {}
     elsewhere: dict[str | None, list[str]] = defaultdict(list)
@@ -95,7 +95,7 @@ def of_the_job(timeline: Timeline) -> tuple[Timeline, list[str]]:
             continue
         time, host = stated_time(claim), claim.fields.get("host", "")
         hosts = hosts_in(host) if about(claim.signature).get("cluster") else []
-        mine = [one for one in hosts if _short(one) in own] if own else hosts
+        mine = [one for one in hosts if short_host(one) in own] if own else hosts
         if mine:
             claim.fields = {**claim.fields, "host": ", ".join(mine)}
         if hosts and (not mine if own else logs and (time is None or time < began)):
@@ -113,7 +113,7 @@ def of_the_job(timeline: Timeline) -> tuple[Timeline, list[str]]:
     ]
     notes += filter(None, dict.fromkeys(left.values()))
     kept = [event for event in timeline if event.index not in left]
-    return Timeline(kept, timeline.begins, timeline.silent, timeline.pods), bounded(notes)
+    return timeline.with_events(kept, timeline.begins), bounded(notes)
 
 
 def _span(logs: Iterable[Event]) -> tuple[float, float]:
@@ -131,10 +131,6 @@ def _first(hosts: Sequence[str]) -> str:
     names = [*dict.fromkeys(hosts)]
     more = f" (and {len(names) - _SHOWN} more)" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more
-
-
-def _short(host: str) -> str:
-    return host.lower().partition(".")[0]
 
 
 _Captured = tuple[int, dict[str, str]]  # a line, and what is captured in it

@@ -84,7 +84,8 @@ class Job:
             rows += claim_rows(self.documents.claims, self.catalog)
         shifts = self.clocks.certain() if self.clocks else {}
         logs = [source.name for source in self.sources if source.kind in ("text", "empty")]
-        return build(self._spent(), self.catalog, rows, shifts, logs)
+        cut = [scan.source.name for scan in self.scans if scan.truncated]
+        return build(self._spent(), self.catalog, rows, shifts, logs, cut)
 
     def complete_claims(self) -> None:
         """Find whom other detectors name, and leave out who is no part of the job."""
@@ -203,7 +204,13 @@ class Job:
     @cached_property
     def _communicators(self) -> list[CommRank]:
         """What NCCL's own lines tell of communicators."""
-        return [rank for scan in self.scans for rank in scan.comm_ranks]
+        telling = [scan for scan in self.scans if scan.comm_ranks]
+        several = len(telling) > 1  # what one log has of all ranks ends at one moment
+        return [
+            replace(rank, truncated=True) if several and scan.truncated else rank
+            for scan in telling
+            for rank in scan.comm_ranks
+        ]
 
     @cached_property
     def _begun(self) -> tuple[list[Group], int] | None:

@@ -280,8 +280,8 @@ def _scan_batch(patterns: tuple[str, ...], batch: Sequence[Source]) -> Scans:
 
 def _as_events(scan: SourceScan, matcher: Matcher) -> SourceScan:
     return SourceScan(
-        scan.source, counts=scan.counts, total_lines=scan.total_lines, problem=scan.problem,
-        comm_ranks=scan.comm_ranks, authors=authors(scan),
+        scan.source, counts=scan.counts, total_lines=scan.total_lines, truncated=scan.truncated,
+        problem=scan.problem, comm_ranks=scan.comm_ranks, authors=authors(scan),
         events=list(events_of(scan, matcher.signatures)),
     )  # fmt: skip
 

@@ -64,9 +64,10 @@ class Gathered:
     of per-step patterns, `last_stride` tells where these end, and `last_words` are those of the end
     of the source.
     `first` and `last` are its edges. `end` is the place behind its last byte, `size` how many bytes
-    were searched, `lines` the number of its last line, `starts` the offset and first line of every
-    chunk. `beginnings` is where its first words recur. `ends` holds the chunks with the last
-    REACH bytes, `small` all of a small source; they stay in their process.
+    were searched, `lines` the number of its last line, `truncated` says that it ends inside this;
+    `starts` has the offset and first line of every chunk. `beginnings` is where its first words
+    recur. `ends` holds the chunks with the last REACH bytes, `small` all of a small source; they
+    stay in their process.
     """
 
     kept: list[Reading] = field(default_factory=list)
@@ -83,6 +84,7 @@ class Gathered:
     end: int = 0
     size: int = 0
     lines: int = 0
+    truncated: bool = False
     starts: list[tuple[int, int]] = field(default_factory=list)
     calls: Noted | None = None
     ends: deque[Chunk] = field(default_factory=deque)
@@ -181,9 +183,9 @@ def gather(
             found.ends.popleft()
     if visible is not None:
         found.last = last_lines(visible)
-    if last is not None and not last.lines:
-        unfinished = not last.data.endswith(b"\n")
-        found.lines = last.first_line - 1 + last.newlines() + unfinished
+    if last is not None:
+        found.truncated = _ends_inside_a_line(last.data)
+        found.lines = _last_line(last) or found.lines
     found.last_stride = steps.last_stride
     if to_end:
         found.last_words = _last_words(steps, found.end)
@@ -192,6 +194,19 @@ def gather(
     if isinstance(calls, Noted):
         found.calls = calls
     return found
+
+
+def _ends_inside_a_line(data: bytes) -> bool:
+    """Whether a text ends inside a line; one that is drawn again and again has no end yet."""
+    rest = data[data.rfind(b"\n") + 1 :]
+    return bool(rest.strip()) and b"\r" not in rest
+
+
+def _last_line(chunk: Chunk) -> int:
+    """The number of the last line of a chunk; 0 where its lines are not those of the source."""
+    if chunk.lines:
+        return 0
+    return chunk.first_line - 1 + chunk.newlines() + (not chunk.data.endswith(b"\n"))
 
 
 def portable(found: Gathered) -> Gathered:
@@ -246,6 +261,7 @@ def _append(whole: Gathered, part: Gathered) -> None:
     whole.end = max(whole.end, part.end)
     whole.size += part.size
     whole.lines += part.lines
+    whole.truncated = part.truncated
     whole.starts += [(offset, line + before) for offset, line in part.starts]
     if whole.calls is not None and part.calls is not None:
         whole.calls.append(part.calls, before)

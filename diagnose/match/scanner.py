@@ -20,6 +20,8 @@ from time import thread_time
 from typing import TYPE_CHECKING
 
 from diagnose.catalog.entries import Meant
+from diagnose.catalog.matches import EXACT
+from diagnose.ingest.find import PASTED
 from diagnose.ingest.read import TextChunks
 from diagnose.ingest.source import Chunk, Source
 from diagnose.match.cadence import OwnWay, beats, own_way
@@ -60,7 +62,8 @@ class SourceScan:
     lines kept). `edges` holds the first and the last few non-empty lines, matched or not.
     `beginnings` are the lines with its first words, each with the line before it, where these
     recur. `beats` are lines of progress that no signature knows, with their counters. `comm_ranks`
-    is what NCCL's call lines tell of each rank in each communicator. `own_way` is the line by which
+    is what NCCL's call lines tell of each rank in each communicator. `truncated`: it ends inside a
+    line, so that what would follow is not known. `own_way` is the line by which
     one author alone left the way of all others at the end.
 
     `events` stand for all of these lines where another process made them, `authors` then are the
@@ -74,6 +77,7 @@ class SourceScan:
     beats: list[tuple[Reading, int]] = field(default_factory=list)
     counts: Counter[int] = field(default_factory=Counter)
     total_lines: int = 0
+    truncated: bool = False
     problem: str = ""
     comm_ranks: list[CommRank] = field(default_factory=list)
     own_way: tuple[Reading, OwnWay] | None = None
@@ -114,7 +118,8 @@ def _chunks(source: Source, problem: list[str]) -> Iterator[Chunk]:
 
 def finish(source: Source, found: Gathered, matcher: Matcher) -> SourceScan:
     """Confirm what was gathered of a whole source."""
-    scan = SourceScan(source, total_lines=found.lines)
+    truncated = found.truncated and source.name not in PASTED
+    scan = SourceScan(source, total_lines=found.lines, truncated=truncated)
     if found.calls is not None and isinstance(source.chunks, TextChunks):
         scan.comm_ranks = last_calls(source, found.calls, found.starts, source.chunks.part)
     kept = _ordered(found)
@@ -122,6 +127,8 @@ def finish(source: Source, found: Gathered, matcher: Matcher) -> SourceScan:
     if near := near_serious(source, found, scan.lines, kept, matcher):
         scan.lines += _confirm(near, matcher, scan.counts)
         scan.lines.sort(key=attrgetter("place"))
+    if truncated and scan.lines and scan.lines[-1].line == found.lines:
+        _leave_torn(scan.lines[-1])
     scan.edges = list(peeled([*found.first, *found.last], scan.lines))
     begun = peeled(chain.from_iterable(found.beginnings), scan.lines)
     scan.beginnings = list(zip(begun, begun, strict=True))  # two of each
@@ -134,6 +141,15 @@ def finish(source: Source, found: Gathered, matcher: Matcher) -> SourceScan:
         if number >= 0:
             scan.counts[matcher.patterns[number].signature] += extra
     return scan
+
+
+def _leave_torn(line: Reading) -> None:
+    """Forget of the line inside which a source ends what may go on behind its end: `OpType=ALL`."""
+    line.matches = [
+        (number, {name: value for name, value in captures.items()
+                  if name not in EXACT or not line.text.endswith(value)})
+        for number, captures in line.matches
+    ]  # fmt: skip
 
 
 def _shows_progress(line: Reading, matcher: Matcher) -> bool:

@@ -36,6 +36,7 @@ class CommRank:
     `comm_rank` is the rank INSIDE it; `rank` is the global one where known. `calls` are the last
     few, oldest first. `launched` and `completed` are the last sequence numbers told (None: not
     told). `gone` says that the process is dead or unreachable, `dead` that it is the former.
+    `truncated`: its source ends inside a line or lost its end, so that what it counts is the least.
     `world`: how many ranks the job has at least, where the source tells more than a communicator.
     """
 
@@ -54,4 +55,5 @@ class CommRank:
     completed: int | None = None
     gone: bool = False
     dead: bool = False
+    truncated: bool = False
     world: int | None = None

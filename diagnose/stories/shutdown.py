@@ -71,7 +71,7 @@ def settled(timeline: Timeline, classes: Mapping[str, CauseClass]) -> tuple[Time
             changes.update((index, change) for index in chosen)
     if changes:
         changed = (_changed(event, changes.get(event.index)) for event in timeline)
-        timeline = Timeline(changed, silent=timeline.silent, pods=timeline.pods)
+        timeline = timeline.with_events(changed)
     return timeline, sifted
 
 

@@ -28,11 +28,13 @@ def build(
     documents: Iterable[Event] = (),
     clocks: Mapping[str, int] | None = None,
     files: Iterable[str] = (),
+    truncated: Iterable[str] = (),
 ) -> Timeline:
     """The timeline of a job from what its sources gave.
 
     `documents` are events that no line tells; `clocks` says by how many ns the clock of a host is
-    ahead; `files` are the names of all logs, also of empty ones.
+    ahead; `files` are the names of all logs, also of empty ones, `truncated` those of the logs that
+    end inside a line.
     """
     found = _by_source([*documents, *events_of_scans(scans, catalog.signatures)])
     name_parts(found, catalog.external_ends)
@@ -52,7 +54,7 @@ def build(
         draft.attempt = last
     name_authors(logs)
     pods = {draft.host for draft in found if draft.pod and draft.host is not None}
-    return Timeline(ordered, begins, {*files} - {draft.source for draft in found}, pods)
+    return Timeline(ordered, begins, {*files} - {draft.source for draft in found}, pods, truncated)
 
 
 def _shift_documents(found: Sequence[Event]) -> None:

@@ -237,7 +237,8 @@ class Timeline:
     What goes through all of them asks for columns, and what is asked of some is asked by their
     positions in these: each look at an object costs ten times as much as one into a list.
     `begins` is where runs begin in files that hold several, of a whole job alone. `silent` are logs
-    that were read and have no event, mostly empty ones; `pods` are the hosts that are pods.
+    that were read and have no event, mostly empty ones; `pods` are the hosts that are pods. The
+    logs that are `truncated` end inside a line: what is not there may be lost.
     """
 
     def __init__(
@@ -246,10 +247,12 @@ class Timeline:
         begins: Sequence[Begin] = (),
         silent: Collection[str] = (),
         pods: Collection[str] = (),
+        truncated: Iterable[str] = (),
     ) -> None:
         self.events: Sequence[Event] = tuple(events)
         self.begins = begins
         self.silent, self.pods = frozenset(silent), frozenset(pods)
+        self.truncated = frozenset(truncated)
         self._asked: dict[tuple[str, tuple[str, ...]], list[Event]] = {}
         self._columns: dict[str, list[Any]] = {}
         self._made: dict[Callable[[Timeline], Any], Any] = {}
@@ -278,7 +281,11 @@ class Timeline:
         """The timeline of the events for which `keep` holds; this one where it holds for all."""
         kept = [event for event in self.events if keep(event)]
         changed = len(kept) < len(self.events)
-        return Timeline(kept, silent=self.silent, pods=self.pods) if changed else self
+        return self.with_events(kept) if changed else self
+
+    def with_events(self, events: Iterable[Event], begins: Sequence[Begin] = ()) -> Timeline:
+        """The timeline of other events of the same logs."""
+        return Timeline(events, begins, self.silent, self.pods, self.truncated)
 
     def of_attempt(self, number: int) -> Timeline:
         """The timeline of an attempt, with the events that may be of any; mostly all of it."""

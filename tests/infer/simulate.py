@@ -204,8 +204,9 @@ def marked(world: World, found: Verdict | None) -> str:
         likely = found.kind == "missing" and not found.sure and set(found.ranks) == {*world.lost}
         return "likely" if likely else "wrong"
     if not found.ranks:
-        exact = "network" if world.fault in ("network", "stuck_kernel") else "cycle"
-        if found.kind == exact and world.fault in ("network", "stuck_kernel", "swapped"):
+        network = world.fault in ("network", "stuck_kernel")
+        exact = ("network",) if network else ("cycle", "deadlock")
+        if found.kind in exact and world.fault in ("network", "stuck_kernel", "swapped"):
             return "right"
         if found.tie and world.culprit in found.suspects:
             return "tie"
@@ -214,6 +215,7 @@ def marked(world: World, found: Verdict | None) -> str:
     kind = "mismatched" if world.fault in CALLED else kinds.get(world.fault, world.fault)
     if world.culprit in world.lost:
         kind = "missing"
+    kind = "deadlock" if world.fault == "swapped" and found.kind == "deadlock" else kind
     return "right" if found.kind == kind else "kind"
 
 

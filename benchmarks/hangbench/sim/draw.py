@@ -15,7 +15,7 @@ from benchmarks.hangbench.sim.evidence.endings import Teardown
 from benchmarks.hangbench.sim.evidence.launchers import Launcher
 from benchmarks.hangbench.sim.evidence.names import names, wall
 from benchmarks.hangbench.sim.evidence.releases import RELEASES
-from benchmarks.hangbench.sim.faults import FAULTS
+from benchmarks.hangbench.sim.faults import ALSO, FAULTS
 from benchmarks.hangbench.sim.outcome import Outcome
 from benchmarks.hangbench.sim.programs import NAMES, draw
 from benchmarks.hangbench.sim.simulate import simulate
@@ -70,6 +70,8 @@ def make(seed: int) -> tuple[Case, Files] | None:
     program = rng.choice(NAMES if world < _LARGE else ("ddp", "fsdp", "hsdp"))
     layout = draw(rng, program, world, rng.randint(3, 5) if world < _LARGE else 2)
     fault = rng.choices(FAULTS, [_WEIGHTS.get(name, 1) for name in FAULTS])[0]
+    if fault in ALSO and rng.random() < 0.5:
+        fault = ALSO[fault]
     per_node = rng.choice((8, 8, 8, 4)) if world > 8 else rng.choice((8, world, 2))
     outcome = simulate(rng, layout, fault, per_node, timing=rng.random() < 0.3)
     if outcome is None:
@@ -329,7 +331,8 @@ _ANSWERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "other_size": (_HUNG, (*_DESYNC, "desync.uneven_work")),
     "other_dtype": (_HUNG, _DESYNC),
     "uneven": (_DIED, (*_DESYNC, "desync.uneven_work")),
-    "swapped": (_HUNG, _DESYNC),
+    "swapped": (_HUNG, (*_DESYNC, "desync.deadlock")),
+    "crossed": (_HUNG, ("desync.deadlock", "desync.mismatch")),
     "created": (_HUNG, _DESYNC),
     "node": (_DIED, ("hw.node", "crash.killed", "desync.missing_rank", "net.fabric")),
     "link": (_DIED, ("net.fabric", "net.socket", "hw.node", "unknown")),

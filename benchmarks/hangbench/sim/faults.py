@@ -8,6 +8,7 @@ skip, extra        a collective that one rank does not run, or that only one ran
 other_op, other_size, other_dtype   the same collective with another operation, size or type
 uneven             a rank whose data ends some steps early
 swapped            two collectives of two groups in the other order
+crossed            the same on some of those that share both groups: neither order is the right one
 created            two groups created in the other order, so that each has the name of the other
 node               a node that goes down with all its ranks
 link, rail         nothing passes any more between two nodes, or through one network card
@@ -66,6 +67,7 @@ class Struck:
 
     position: the index of the instruction in the first culprit's program at which it differs from
     that of the layout. severed: see `machine.Machine`. link: the nodes of a dead link or card.
+    crossed: the ranks that enter two groups, some in one order and some in the other.
     """
 
     programs: list[Program]
@@ -73,6 +75,7 @@ class Struck:
     position: int = 0
     severed: Callable[[Sequence[int]], bool] | None = None
     link: tuple[int, int] | None = None
+    crossed: tuple[int, ...] = ()
 
 
 def strike(rng: random.Random, layout: Layout, fault: str, per_node: int) -> Struck | None:
@@ -84,6 +87,8 @@ def strike(rng: random.Random, layout: Layout, fault: str, per_node: int) -> Str
     if fault == "node":
         return _node(rng, layout, per_node) if nodes > 1 else None
     culprit = rng.randrange(world)
+    if fault == "crossed":
+        return _crossed(rng, layout, culprit)
     changed = _FAULTS[fault](rng, layout, culprit)
     if changed is None:
         return None
@@ -201,6 +206,39 @@ def _uneven(rng: random.Random, layout: Layout, culprit: int) -> Changed:
 
 def _swapped(rng: random.Random, layout: Layout, culprit: int) -> Changed:
     """Two calls, one right after the other, of two groups that share more than the culprit."""
+    pairs = _pairs(layout, culprit)
+    if not pairs:
+        return None
+    at = rng.choice(pairs)
+    return at, _exchanged(layout.programs[culprit], at)
+
+
+def _crossed(rng: random.Random, layout: Layout, one: int) -> Struck | None:
+    """The same, of some of the ranks that run these two calls there, but not of all."""
+    pairs = _pairs(layout, one)
+    if not pairs:
+        return None
+    at = rng.choice(pairs)
+    groups = _groups_of(layout.programs[one], at)
+    sharing = [r for r, own in enumerate(layout.programs) if _groups_of(own, at) == groups]
+    swapping = rng.sample(sharing, max(1, len(sharing) // rng.choice((2, 2, 3))))
+    programs = list(layout.programs)
+    for rank in swapping:
+        programs[rank] = _exchanged(programs[rank], at)
+    return Struck(programs, position=at, crossed=tuple(sharing))
+
+
+def _groups_of(program: Program, at: int) -> list[str]:
+    """The groups of the two calls from here on."""
+    return [call.group for call in program[at : at + 2] if isinstance(call, Call)]
+
+
+def _exchanged(program: Program, at: int) -> Program:
+    return [*program[:at], program[at + 1], program[at], *program[at + 2 :]]
+
+
+def _pairs(layout: Layout, culprit: int) -> list[int]:
+    """Where a rank makes two calls of different groups that share another rank too."""
     program = layout.programs[culprit]
     members = {name: {*group.members} for name, group in layout.groups.items()}
     pairs = []
@@ -210,10 +248,7 @@ def _swapped(rng: random.Random, layout: Layout, culprit: int) -> Changed:
             continue
         if one.group != other.group and len(members[one.group] & members[other.group]) > 1:
             pairs.append(n)
-    if not pairs:
-        return None
-    at = rng.choice(pairs)
-    return at, [*program[:at], program[at + 1], program[at], *program[at + 2 :]]
+    return pairs
 
 
 def _created(rng: random.Random, layout: Layout, culprit: int) -> Changed:
@@ -246,6 +281,8 @@ _FAULTS: dict[str, Callable[[random.Random, Layout, int], Changed]] = {
     "created": _created,
 }  # fmt: skip
 FAULTS = (*_FAULTS, "node", "link", "rail")
+# Of those above another form, which is drawn half of the time.
+ALSO = {"swapped": "crossed"}
 
 
 def _node(rng: random.Random, layout: Layout, per_node: int) -> Struck:

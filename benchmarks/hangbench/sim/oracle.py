@@ -153,7 +153,7 @@ def _conclude(outcome: Outcome, sight: Sight) -> Conclusion:
     culprits = {*outcome.culprits}
     nothing = Conclusion("nothing", suspects=sight.alike or outcome.culprits)
     if not culprits:
-        return Conclusion("nothing", suspects=_ends_of_link(outcome))
+        return Conclusion("nothing", suspects=outcome.crossed or _ends_of_link(outcome))
     if culprits <= sight.stated:
         return Conclusion("rank", suspects=outcome.culprits)
     if sight.anonymous or not sight.heads:

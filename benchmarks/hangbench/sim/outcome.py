@@ -103,6 +103,7 @@ class Outcome:
 
     program: `ddp`, `fsdp`, `hsdp`, `tp_pp_dp`, `expert`, `context`; fault: see faults.py, empty
     for none. culprits: ranks that the fault struck. link: the two nodes of a dead link or rail.
+    crossed: ranks that enter two groups, some in one order and some in the other.
     fault_at: when the fault struck. onset: when the first rank began to wait for what never came.
     start: wall clock at time 0. timeout_s: of every process group. timing: whether the devices'
     starts are recorded (TORCH_NCCL_ENABLE_TIMING).
@@ -121,6 +122,7 @@ class Outcome:
     onset: float | None = None
     culprits: tuple[int, ...] = ()
     link: tuple[int, int] | None = None
+    crossed: tuple[int, ...] = ()
     timing: bool = False
     ids: list[list[str]] = field(default_factory=list)
 

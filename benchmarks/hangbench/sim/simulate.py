@@ -48,13 +48,14 @@ def simulate(
         onset=min(waits, default=None),
         culprits=struck.culprits,
         link=struck.link,
+        crossed=struck.crossed,
         timing=timing,
         ids=[layout.created] * len(ranks),
     )
     if fault == "node":
         _lose(outcome)
     if fault:
-        outcome.fault_at = severed_s or _struck_s(outcome)
+        outcome.fault_at = severed_s or (_struck_s(outcome) if struck.culprits else outcome.onset)
     _begin_earlier(outcome, layout, rng)
     return outcome
 

@@ -61,7 +61,7 @@ def evidence(winner: Hypothesis, context: Context) -> list[Evidence]:
 def _of_ranks(stall: Verdict) -> Iterator[Evidence]:
     """What dumps say of single ranks, the culprits first."""
     why = {True: "State of the blocking rank", False: "State of a waiting rank"}
-    if stall.kind in ("mismatched", "cycle"):
+    if stall.kind in ("mismatched", "cycle", "deadlock"):
         why = {True: "State of the diverging rank", False: "State of another rank"}
     for one in stall.evidence:
         text = why[one.rank in stall.ranks] if stall.ranks else ""

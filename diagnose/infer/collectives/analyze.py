@@ -8,7 +8,7 @@ of this graph, after folding cycles, hold up all others:
 * a sink whose oldest operation other members have completed is stuck on the device;
 * ranks that called something else than the majority of their group are `mismatched`, as are those
   that left the way of their fellows through the program (`order`);
-* ranks that wait for each other in different operations form a `cycle`;
+* ranks that wait for each other form a `cycle`, in calls of different groups a `deadlock`;
 * an operation that all joined, with nobody behind, points at the `network`.
 
 A rank without a dump that prints its timeouts is not missing: it waits, in a call of a group that
@@ -206,7 +206,8 @@ def _same(verdict: Verdict, other: Verdict) -> bool:
         return False
     if verdict.absent:
         return bool(other.absent)
-    return verdict.kind == "mismatched" and other.kind in ("mismatched", "conditional")
+    differ = ("mismatched", "deadlock")
+    return verdict.kind in differ and other.kind in (*differ, "conditional")
 
 
 def judge(table: Table, lines: Lines = NO_LINES, *, alive: bool = True) -> Verdict | None:
@@ -218,6 +219,7 @@ def judge(table: Table, lines: Lines = NO_LINES, *, alive: bool = True) -> Verdi
         return None
     streams, graph, lone = Streams(table), build(standing), strays(table)
     found = _differing(standing, streams, graph, lone) or _blame(standing, streams, graph, lone)
+    found = telling.between_groups(standing, graph, found, lone)
     found = settled(standing, lines, found, alive=alive)
     return compared(telling.finished(standing, graph, found, lines.rows), lines, alive=alive)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import combinations, zip_longest
 
 from diagnose.infer.collectives.parallelism import Group
-from diagnose.infer.judge.standing import line_through
+from diagnose.infer.judge.standing import AHEAD, line_through
 from diagnose.parse.comm_rank import CommRank
 from diagnose.parse.nccl_inits import INIT
 from diagnose.text.ranks import counted
@@ -34,7 +34,7 @@ class Unit:
 
     entries: list[CommRank]
     rank: int | None = None
-    open_end: bool = False  # its last call is in a communicator that cannot be judged
+    open_end: bool = False  # its last call may be in a communicator that cannot be judged
 
     @property
     def gone(self) -> bool:
@@ -124,7 +124,7 @@ class Communicator:
         return {
             place: one
             for place, one in self.known.items()
-            if one.calls and any(call.op == INIT for call in one.calls)
+            if not one.truncated and any(call.op == INIT for call in one.calls)
         }
 
 
@@ -214,18 +214,29 @@ def _communicators(units: list[Unit], notes: list[str]) -> list[Placed]:
     # More than its size: groups beside each other, and which rank is in which is not told.
     kept = [found[key] for key in sorted(found) if len(found[key][1]) <= found[key][0].size]
     matched = {id(one) for _, places in kept for one in places.values()}
+    for _, places in kept:
+        _mark_incomplete(places.values())
     unmatched = 0
     for unit in units:
         last = max(unit.entries, key=lambda one: one.line)
         unmatched += sum(1 for one in unit.entries if one.size and id(one) not in matched)
         known = last.launched is not None or last.completed is not None
-        unit.open_end = last.size is not None and not (known and id(last) in matched)
+        judged = known and id(last) in matched and not last.truncated
+        unit.open_end = last.size is not None and not judged
     if unmatched:
         notes.append(
             f"NCCL: {counted(unmatched, 'entry', 'entries')} ignored: without commId (NCCL 2.16 "
             "on, NCCL_DEBUG_SUBSYS=INIT,COLL) ranks of one communicator cannot be found"
         )
     return kept
+
+
+def _mark_incomplete(ranks: Collection[CommRank]) -> None:
+    """Mark what lacks more calls than others can be ahead: it made them, its log has lost them."""
+    top = max((one.launched for one in ranks if one.launched is not None), default=-1)
+    for one in ranks:
+        if one.launched is not None and top - one.launched > AHEAD:
+            one.truncated = True
 
 
 def _worlds(units: list[Unit], comms: list[Placed]) -> list[Placed]:
@@ -348,7 +359,11 @@ def compared(
     lacking: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     entry_of: dict[int, CommRank] = {}
     for comm in comms:
-        counts = {place: o.launched for place, o in comm.seen.items() if o.launched is not None}
+        counts = {
+            place: one.launched
+            for place, one in comm.seen.items()
+            if one.launched is not None and not one.truncated
+        }
         for place in counts.keys() & comm.ranks.keys():
             rank = comm.ranks[place]
             made[rank][comm.size].append(counts[place])

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from diagnose.infer.collectives.by_table import ByTable
-from diagnose.infer.collectives.divergence import Stray, kinds
+from diagnose.infer.collectives.divergence import Stray, is_swap, kinds
 from diagnose.infer.collectives.mismatch import Mismatch
+from diagnose.infer.judge.deadlock import crossing
 from diagnose.infer.judge.verdict import Kind, Op, Role, Sign, Unit, Verdict
-from diagnose.infer.judge.wait_graph import Graph, awaited, keystones
+from diagnose.infer.judge.wait_graph import Graph, awaited, ends_of, keystones
 from diagnose.text.ranks import plural, ranks_phrase
 
 MAX_EDGES = 4096  # of a verdict
@@ -344,6 +345,24 @@ def _open(standing: ByTable, graph: Graph, cycles: list[list[int]]) -> Verdict:
     notes = tuple(f"{ranks_phrase(other)} also wait for each other" for other in more[:SHOWN])
     suspects = tuple(sorted(rank for ranks in cycles for rank in ranks))
     return replace(found, suspects=suspects, notes=notes)
+
+
+def between_groups(
+    standing: ByTable, graph: Graph, found: Verdict, lone: Iterable[Stray]
+) -> Verdict:
+    """The verdict on ranks that wait for each other, as one on groups if they wait in several.
+
+    Who is odd has entered them in another order only if it took two calls the other way round.
+    """
+    swapped = {stray.rank for stray in lone if is_swap(standing.table, stray)}
+    if found.kind != "cycle" and not (found.kind == "mismatched" and {*found.ranks} <= swapped):
+        return found
+    for part in ends_of(standing, graph).cycles:
+        crossed = crossing(standing.heads, part) if {*found.ranks} <= {*part} else None
+        if crossed is not None:
+            why = crossed.in_words(standing.described)
+            return replace(found, kind="deadlock", why=why)
+    return found
 
 
 def sides_that_differ(standing: ByTable, rank: int) -> list[int]:

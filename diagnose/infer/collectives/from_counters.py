@@ -97,14 +97,16 @@ def _collectives(job: _Job, comm: Communicator, gone: set[int], few: bool) -> No
         if comm.ranks[place] not in gone and place not in beginning
     }
     by_launches = any(one.launched is not None for one in alive.values())
-    stand = {
+    counts = {
         place: at
         for place, one in alive.items()
         if (at := one.launched if by_launches else one.completed) is not None
     }
-    if not stand:
+    if not counts:
         return
-    low, top = min(stand.values()), max(stand.values())
+    top = max(counts.values())
+    stand = {place: at for place, at in counts.items() if at == top or not alive[place].truncated}
+    low = min(stand.values())
     calls = {place: {c.seq: c for c in one.calls if c.op != INIT and not _P2P.match(c.op)}
              for place, one in alive.items()}  # fmt: skip
     name = _name(job, comm)
@@ -217,7 +219,7 @@ def _p2p(job: _Job, comm: Communicator, notes: list[str]) -> None:
 
 def _counts(one: CommRank | None) -> bool:
     """Whether the log of a rank tells all its sends."""
-    return one is not None and one.launched is not None and not one.gone
+    return one is not None and one.launched is not None and not (one.gone or one.truncated)
 
 
 def _inits(job: _Job, comm: Communicator, few: bool, notes: list[str]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from diagnose.infer.judge.standing import Standing, members_of, no_chance, whole_node
+from diagnose.infer.judge.standing import AHEAD, Standing, members_of, no_chance, whole_node
 from diagnose.infer.judge.verdict import (
     Call,
     Kind,
@@ -32,9 +32,6 @@ from diagnose.timeline.event import Event, Fields, Timeline
 RANKS_LIMIT = 100_000
 _OF_VICTIMS = (None, 0, -signal.SIGTERM, -signal.SIGABRT)
 _KINDS = 64  # of calls, each compared with all others; so many are no cut lines
-# The most collectives by which a rank runs ahead of its peers: a GPU's queue of launched kernels
-# holds 1,024, and each waits for the one before it.
-_AHEAD = 1_024
 # What gradients run through; who runs something else meanwhile has left the training step.
 _OF_GRADIENTS = ("ALLREDUCE", "REDUCE_SCATTER", "_REDUCE_SCATTER_BASE")
 _RANKS_TO_VOTE = 3
@@ -50,7 +47,8 @@ class ByLines(Standing):
     nothing, since some lines name no rank or stand for several. The `size` is `stated` where it
     follows from the log: a line prints it, or (`printed` is False) a gather has as many members.
     `with_lines` have a line of any kind; `aborted` are others that ended as a watchdog ends what
-    waits, so that the log only lost their wait. `ended` are silent ranks that ended by themselves,
+    waits, so that the log only lost their wait, `cut` those whose log may have lost it because it
+    ends inside a line. `ended` are silent ranks that ended by themselves,
     `left` those of them that say so themselves. `per_source` is the number of ranks in most files,
     `uncollected` whether those who wait write into several of which there are fewer than the ranks
     of the job need.
@@ -75,6 +73,7 @@ class ByLines(Standing):
             only = named.pop()
             for rank, own in self.pending.items():
                 self.pending[rank] = [wait._replace(group=only) for wait in own]
+        self.pending = _completed(self.pending)
         self.heads = {rank: heads_of(own) for rank, own in self.pending.items()}
         if self.silent is None:
             return
@@ -98,7 +97,12 @@ class ByLines(Standing):
         """The ranks that wait nowhere."""
         if self.found.unnamed or self.found.folded or self.size > RANKS_LIMIT:
             return None
-        return frozenset(range(self.size)) - self.heads.keys() - self.aborted
+        return frozenset(range(self.size)) - self.heads.keys() - self.aborted - {*self.cut}
+
+    @property
+    def all_wait(self) -> bool:
+        """Whether every rank of the job is known to wait."""
+        return self.silent == frozenset() and not self.cut
 
     @cached_property
     def few_silent(self) -> frozenset[int]:
@@ -179,8 +183,9 @@ def standing_of(timeline: Timeline, world_size: int | None) -> ByLines | None:
     left = (event.rank for event in endings(timeline))
     leavers = frozenset(rank for rank in left if rank is not None) - found.waits.keys()
     codes = [*_codes(timeline)]
-    ended = (rank for rank, code in codes if code not in _OF_VICTIMS)
+    ended = {rank for rank, code in codes if code not in _OF_VICTIMS}
     aborted = (rank for rank, code in codes if code == -signal.SIGABRT)
+    cut = _cut(timeline, world_size or seen) - found.waits.keys() - leavers
     per_source = _per_source(timeline)
     files = {timeline.at(wait.row).source for waits in found.waits.values() for wait in waits}
     there = len(files) + len(timeline.silent)
@@ -192,15 +197,39 @@ def standing_of(timeline: Timeline, world_size: int | None) -> ByLines | None:
         with_lines=with_lines,
         hosts=timeline.hosts_of_ranks,
         aborted=frozenset(aborted) - with_lines,
-        ended=leavers | frozenset(ended) - found.waits.keys(),
+        ended=leavers | ended - found.waits.keys(),
         left=leavers,
         per_source=per_source,
         uncollected=len(files) > 1 and there * (per_source or 1) < size,
+        cut=cut - ended,
     )
     gathered = gathered_size(wait.kind for waits in found.waits.values() for wait in waits)
     if world_size is None and gathered is not None and standing.one_group and gathered >= seen:
         standing = replace(standing, size=gathered, stated=True, printed=False)
     return standing
+
+
+def _cut(timeline: Timeline, size: int) -> frozenset[int]:
+    """The ranks of which lines may be lost behind the end of a log that ends inside a line.
+
+    Those that have lines in it, and if these are several, those that have none in another log.
+    """
+    if not timeline.truncated or size > RANKS_LIMIT:
+        return frozenset()
+    ranks: dict[str, set[int]] = defaultdict(set)
+    for source, rank in _authors_of_sources(timeline):
+        ranks[source].add(rank)
+    cut = [own for source, own in ranks.items() if source in timeline.truncated]
+    entire = (own for source, own in ranks.items() if source not in timeline.truncated)
+    unseen = set(range(size)).difference(*entire) if any(len(own) > 1 for own in cut) else set()
+    return frozenset().union(unseen, *cut)
+
+
+def _authors_of_sources(timeline: Timeline) -> Iterator[tuple[str, int]]:
+    pairs = zip(timeline.column("source"), timeline.column("rank"), strict=True)
+    for source, rank in dict.fromkeys(pairs):
+        if rank is not None:
+            yield source, rank
 
 
 def authors(timeline: Timeline) -> set[int]:
@@ -221,11 +250,8 @@ def _codes(timeline: Timeline) -> Iterator[tuple[int, int | None]]:
 def _per_source(timeline: Timeline) -> int | None:
     """How many ranks each file has lines of, where that is one number for most of them."""
     ranks: dict[str, set[int]] = defaultdict(set)
-    for source, rank in dict.fromkeys(
-        zip(timeline.column("source"), timeline.column("rank"), strict=True)
-    ):
-        if rank is not None:
-            ranks[source].add(rank)
+    for source, rank in _authors_of_sources(timeline):
+        ranks[source].add(rank)
     counts = Counter(map(len, ranks.values()))
     size, files = max(counts.items(), key=lambda one: (one[1], one[0]), default=(0, 0))
     return size if size > 1 and files > 1 and 2 * files > len(ranks) else None
@@ -236,7 +262,7 @@ def disagreement(group: str | None, waits: Mapping[int, Op]) -> Verdict | None:
 
     `sure` where the group or the number says that it should be the same call.
     """
-    calls = _completed({rank: wait.call for rank, wait in waits.items()})
+    calls = {rank: wait.call for rank, wait in waits.items()}
     kinds = Counter(calls.values())
     seqs, ops = {seq for seq, *_ in kinds}, {op for _, op, *_ in kinds}
     if len(kinds) < 2:
@@ -288,20 +314,28 @@ def waiting_in(
 def _far_apart(seqs: set[int | None]) -> bool:
     """Whether ranks of one group could not have come to wait for calls so far from each other."""
     known = [seq for seq in seqs if seq is not None]
-    return len(known) > 1 and max(known) - min(known) > _AHEAD
+    return len(known) > 1 and max(known) - min(known) > AHEAD
 
 
-def _completed(calls: dict[int, Call]) -> dict[int, Call]:
-    """The calls of the ranks, where a line was cut with what another rank says of the same call."""
-    kinds = Counter(calls.values())
+def _completed(pending: Mapping[int, list[Op]]) -> dict[int, list[Op]]:
+    """The waits, where a line was cut with what another rank says of the same call."""
+    kinds = Counter((wait.group, wait.call) for own in pending.values() for wait in own)
     if len(kinds) > _KINDS:
-        return calls
+        return {**pending}
     fuller = {
-        call: max(others, key=lambda other: (kinds[other], str(other)))
-        for call in kinds
-        if None in call and (others := [other for other in kinds if _is_part(call, other)])
+        (group, call): max(others, key=lambda other: (kinds[group, other], str(other)))
+        for group, call in kinds
+        if None in call
+        and (others := [one for of, one in kinds if of == group and _is_part(call, one)])
     }
-    return {rank: fuller.get(call, call) for rank, call in calls.items()}
+
+    def completed(wait: Op) -> Op:
+        seq, op, size_in, size_out = fuller.get((wait.group, wait.call)) or (None,) * 4
+        if op is None:
+            return wait
+        return wait._replace(seq=seq, op=op, size_in=size_in, size_out=size_out)
+
+    return {rank: [*map(completed, own)] for rank, own in pending.items()}
 
 
 def _is_part(call: Call, other: Call) -> bool:
@@ -380,7 +414,7 @@ def lacks_one(standing: ByLines, waiting: Verdict) -> Verdict | None:
     members of some of these groups, but for the one who is elsewhere. Only where nobody is silent,
     who may be the one that it lacks.
     """
-    if standing.silent or standing.silent is None or standing.groups_named:
+    if not standing.all_wait or standing.groups_named:
         return None
     heads = {rank: own[0] for rank, own in standing.heads.items() if not own[0].p2p}
     calls: dict[Call, dict[int, Op]] = defaultdict(dict)

@@ -25,6 +25,7 @@ from diagnose.infer.judge.by_lines import (
     stated_mismatches,
     waiting_in,
 )
+from diagnose.infer.judge.deadlock import crossing, deadlocked
 from diagnose.infer.judge.standing import WORLD
 from diagnose.infer.judge.verdict import Kind, Op, Verdict, gathered_size, in_words
 from diagnose.text.ranks import ranks_phrase
@@ -33,7 +34,8 @@ from diagnose.timeline.event import Event, Timeline
 
 _MANY = 7  # times as many ranks wait as are missing: no excerpt leaves out so few
 _ORDER: dict[Kind, int] = {
-    "mismatched": 0, "conditional": 0, "missing": 1, "shifted": 2, "all_joined": 3, "unclear": 4,
+    "mismatched": 0, "conditional": 0, "deadlock": 0, "missing": 1, "shifted": 2,
+    "all_joined": 3, "unclear": 4,
 }  # fmt: skip
 # Lines between a list of tasks and the line that says what became of them.
 _LISTED = 12
@@ -111,9 +113,10 @@ def _differ(standing: ByLines) -> Verdict | None:
     # Those that wait alike may be another group as well.
     several = len({waits[rank].call for rank in unsure.ranks}) < len(unsure.ranks)
     # Whose wait the log lost may be with the few.
-    lost = standing.aborted - waits.keys()
+    lost = (standing.aborted | {*standing.cut}) - waits.keys()
     several |= bool(lost) and 2 * len(lost.union(unsure.ranks)) >= len(lost) + len(waits)
-    sure = unsure.sure and alone and not (silent or standing.aborted) and standing.stated
+    unproven = silent or standing.aborted or standing.cut
+    sure = unsure.sure and alone and not unproven and standing.stated
     return replace(unsure, sure=sure, ranks=() if several else unsure.ranks)
 
 
@@ -169,11 +172,14 @@ def _by_waits(standing: ByLines, waiting: Verdict) -> Verdict | None:
         return _named_silent(standing, _about(standing, waiting, needed), needed)
     keys = {rank for part in ends.cycles for rank in wait_graph.keystones(part, waits.edges)}
     odd = sorted(wait_graph.awaited(waits.edges).intersection(ends.waiting) | keys | {*ends.device})
-    if len(odd) != 1 or (ends.cycles and not keys) or silent or not standing.groups_named:
-        return None
-    own = standing.heads[odd[0]][0]
-    why = f"{ranks_phrase(odd)} waits in {in_words(own.call)}, and others wait for it elsewhere"
-    return replace(waiting, kind="mismatched", ranks=tuple(odd), why=why)
+    proven = standing.all_wait and standing.groups_named and (keys or not ends.cycles)
+    if len(odd) == 1 and proven:
+        own = standing.heads[odd[0]][0]
+        why = f"{ranks_phrase(odd)} waits in {in_words(own.call)}, and others wait for it elsewhere"
+        return replace(waiting, kind="mismatched", ranks=tuple(odd), why=why)
+    crossed = (crossing(standing.heads, part) for part in ends.cycles)
+    found = next((one for one in crossed if one is not None), None)
+    return None if found is None else deadlocked(standing, waiting, found)
 
 
 def _needed(standing: ByLines, edges: wait_graph.Edges, missing: frozenset[int]) -> frozenset[int]:
@@ -232,7 +238,12 @@ def _named_silent(standing: ByLines, waiting: Verdict, silent: frozenset[int]) -
 
 
 def _proven(standing: ByLines, silent: frozenset[int]) -> bool:
-    """Whether their silence says something: they are of the job, and its log is no excerpt."""
+    """Whether their silence says something: they are of the job, and its log is no excerpt.
+
+    Where a log of others is cut, that of those who are silent has to be there, and is not.
+    """
+    if standing.cut and not standing.with_lines.issuperset(silent):
+        return False
     waiting = len(standing.heads.keys() | standing.aborted)
     known = standing.stated or standing.with_lines.issuperset(silent)
     many = not standing.stated and waiting >= _MANY * len(silent)
@@ -247,7 +258,7 @@ def _apart(standing: ByLines, waiting: Verdict) -> Verdict | None:
     Where others wait in that call as well, it lacks somebody else.
     """
     heads = {rank: waits for rank, waits in standing.heads.items() if not waits[0].p2p}
-    if standing.silent or standing.silent is None or len(heads) < max(3, standing.size):
+    if not standing.all_wait or len(heads) < max(3, standing.size):
         return None
     calls: dict[object, set[int]] = defaultdict(set)
     for rank in heads:
@@ -269,7 +280,7 @@ def _ahead(standing: ByLines, waiting: Verdict) -> Verdict | None:
         if group == waiting.group and rank in standing.heads
     }
     counts = Counter(enqueued.values())
-    if standing.silent or len(enqueued) < max(4, standing.size) or len(counts) != 2:
+    if not standing.all_wait or len(enqueued) < max(4, standing.size) or len(counts) != 2:
         return None
     (_, many), (lone, few) = counts.most_common()
     if few != 1 or many < 3:
@@ -291,7 +302,7 @@ def _complete(standing: ByLines, waiting: Verdict) -> Verdict:
     if alike and size is not None and len(waits) >= size and standing.size <= RANKS_LIMIT:
         why = f"all {size} ranks of the group wait for the same collective"
         return replace(waiting, kind="all_joined", sure=True, why=why)
-    if alike and len(waits) > 1 and standing.silent == frozenset():
+    if alike and len(waits) > 1 and standing.all_wait:
         why = "every rank seen is waiting for the same collective"
     elif standing.found.folded:
         why = "Ray merged equal lines of several ranks, so a missing rank means nothing"

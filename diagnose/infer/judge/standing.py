@@ -23,6 +23,9 @@ from diagnose.infer.judge.verdict import Op, gathered_size
 WORLD = ("0", "default_pg")  # names of the group of all ranks
 _MOST_MEMBERS = 100_000  # members
 USUAL_NODE = 8  # ranks
+# The most collectives by which a rank runs ahead of its peers: a GPU's queue of launched kernels
+# holds 1,024, and each waits for the one before it.
+AHEAD = 1_024
 _UNLIKELY = 10  # times as many other choices as nodes, at least, of ranks left out at random
 _UNSEEN = 4096  # ranks of which nothing tells that one operation waits for
 _NEVER = -2  # before any call, also one whose number nobody tells

@@ -32,12 +32,13 @@ Kind = Literal[
     "stuck_host",  # ranks that were alive, had nothing pending and did not join
     "stuck_device",  # ranks that joined, and only their devices did not finish
     "cycle",  # ranks that wait for each other
+    "deadlock",  # the same in different groups, which they entered in different orders
     "network",  # all joined, and dumps show that nobody lags
     "all_joined",  # all joined as far as lines show
     "unclear",
 ]
 Role = Literal["culprit", "waiting", "idle", "done", "no dump"]
-DIFFER: tuple[Kind, ...] = ("mismatched", "conditional", "shifted", "cycle")
+DIFFER: tuple[Kind, ...] = ("mismatched", "conditional", "shifted", "cycle", "deadlock")
 _ABSENT: tuple[Kind, ...] = ("missing", "stuck_host")
 _SEVERAL = 3  # ranks that wait, so that the gap below them tells something
 

@@ -37,7 +37,8 @@ _UNCHECKED = 2  # at most, of issues whose versions the log does not say
 # States of who waits, or of a job that may: a process that failed had no need to.
 _WAITS = frozenset({"timeout", "mismatch", "behind", "no_progress"})
 _STATE_OF_KIND = {
-    "mismatched": "mismatch", "conditional": "mismatch", "cycle": "mismatch", "shifted": "behind",
+    "mismatched": "mismatch", "conditional": "mismatch", "cycle": "mismatch",
+    "deadlock": "mismatch", "shifted": "behind",
     "missing": "missing_ranks", "stuck_host": "missing_ranks",
     "all_joined": "all_joined", "network": "all_joined", "stuck_device": "all_joined",
 }  # fmt: skip

@@ -41,6 +41,7 @@ _APART = 5
 TIERS: Mapping[Finding, tuple[Tier, Tier]] = {
     "mismatched": (Tier.OBSERVED, Tier.STRONG),
     "cycle": (Tier.STRONG, Tier.LIKELY),
+    "deadlock": (Tier.OBSERVED, Tier.STRONG),
     "missing": (Tier.STRONG, Tier.CIRCUMSTANTIAL),
     "stuck_host": (Tier.STRONG, Tier.LIKELY),
     "stuck_device": (Tier.STRONG, Tier.LIKELY),
@@ -49,7 +50,7 @@ TIERS: Mapping[Finding, tuple[Tier, Tier]] = {
 }
 _KIND: Mapping[Kind, CulpritKind] = {
     "missing": "missing", "stuck_host": "stuck_host", "stuck_device": "stuck_device",
-    "mismatched": "mismatched",
+    "mismatched": "mismatched", "deadlock": "mismatched",
 }  # fmt: skip
 # Why one culprit is one, and why several are.
 _WHY: Mapping[Kind, tuple[str, str]] = {
@@ -64,6 +65,10 @@ _WHY: Mapping[Kind, tuple[str, str]] = {
     "mismatched": (
         "its calls differ from those of its group",
         "their calls differ from those of their groups",
+    ),
+    "deadlock": (
+        "it entered these groups in another order than its peers",
+        "they entered these groups in another order than their peers",
     ),
 }
 _NOT_CALLED = (
@@ -258,6 +263,8 @@ def _mismatch(stall: Verdict, context: Context) -> Hypothesis:
             "Ranks took different branches: some wait in a barrier while others run a larger "
             "collective that only they entered."
         )
+    elif stall.kind == "deadlock":
+        finding, tier = "deadlock", TIERS["deadlock"][not stall.sure]
     elif stall.kind == "shifted":
         finding, tier = "shifted", Tier.LIKELY
         apart = _steps_apart(context.stories.of_ranks)

@@ -345,12 +345,15 @@ def _killed_before_a_step(context: Context) -> Seen | None:
 
     While weights and data are read each process takes what it will ever take, and copies beside it:
     then the usual sender of SIGKILL is the kernel, for want of memory. Later, anybody may be it.
+    So may it be of several at once: the kernel picks one.
     """
     catalog = context.catalog
     end = catalog.classes[catalog.class_shown_by("killed_before_a_step")].ends_as
     killed = next((one for one in context.proposed if one.cause == end), None)
     signal_seen = killed is not None and killed.basis == "exit" and killed.tier > Tier.GUESS
     if killed is None or not signal_seen or context.stories.deeds.progress:
+        return None
+    if len(killed.ranks) > 1:
         return None
     others = (one for one in context.proposed if one.cause != killed.cause)
     if any(one.tier >= Tier.WEAK and not explains(killed, one) for one in others):

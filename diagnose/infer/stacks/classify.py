@@ -28,6 +28,7 @@ from diagnose.infer.stacks.frame_table import (
     stuck,
 )
 from diagnose.lazy import expression
+from diagnose.parse.stack_blocks import MAX_FRAMES
 from diagnose.parse.tracebacks import Frame, Stack
 
 _STAMP = expression(r"\d{8}[_\-T]?\d{6}|\d{10,13}")
@@ -91,15 +92,34 @@ def places(stacks: Iterable[Stack]) -> list[Place]:
     """One place a rank, by rank, from the last dump of it; stacks of unknown rank count nothing.
 
     Dumps are ordered by the times in their files' names, then the names, then lines; the order of
-    `stacks` does not matter. Workers of a rank (data loader, compilers) are no rank.
+    `stacks` does not matter. Workers of a rank (data loader, compilers) are no rank. Where a dump
+    was cut off nobody knows where its rank stands.
     """
-    dumps = _dumps(stacks)
+    dumps = _without_cut(_dumps(stacks, headless=True))
     by_rank: dict[int, list[list[Stack]]] = defaultdict(list)
     for dump in dumps:
         rank = dump[0].rank
         if rank is not None:
             by_rank[rank].append(dump)
     return [_place_of(rank, found) for rank, found in sorted(by_rank.items())]
+
+
+def _without_cut(dumps: list[list[Stack]]) -> list[list[Stack]]:
+    """The dumps, without frames of main threads that do not go out as far as most others do.
+
+    Those of a Python program end where it begins, at the lines of its main module.
+    """
+    python = [dump[0] for dump in dumps if any(not frame.native for frame in dump[0].frames)]
+    cut = {id(main) for main in python if not _goes_out(main)}
+    if 2 * len(cut) > len(python):
+        return dumps
+    return [
+        [replace(dump[0], frames=()), *dump[1:]] if id(dump[0]) in cut else dump for dump in dumps
+    ]
+
+
+def _goes_out(main: Stack) -> bool:
+    return len(main.frames) >= MAX_FRAMES or any(f.func == "<module>" for f in main.frames)
 
 
 def unranked(stacks: Iterable[Stack]) -> list[Place]:
@@ -127,14 +147,19 @@ def _alone(dump: list[Stack]) -> Place:
     return place
 
 
-def _dumps(stacks: Iterable[Stack]) -> list[list[Stack]]:
-    """The threads of each process dump, main thread first, oldest dump first; ranks only."""
+def _dumps(stacks: Iterable[Stack], *, headless: bool = False) -> list[list[Stack]]:
+    """The threads of each process dump, main thread first, oldest dump first; ranks only.
+
+    `headless`: also of those that lack it, with no frames in its place.
+    """
     grouped: dict[tuple[str, int], list[Stack]] = defaultdict(list)
     for stack in stacks:
         grouped[stack.source, stack.dump].append(stack)
     found = []
     for threads in grouped.values():
         main = [stack for stack in threads if stack.main]
+        if not main and headless:
+            main = [replace(threads[0], main=True, frames=())]
         if main and not is_helper(main[0].frames):
             others = (thread for thread in threads if not thread.main)
             found.append([*main[:1], *sorted(others, key=lambda thread: thread.line)])

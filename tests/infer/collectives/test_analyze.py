@@ -284,7 +284,7 @@ def test_a_stalled_stage_of_a_pipeline(stage: int, only_pending: bool) -> None:
     assert (found.kind, found.ranks) == ("stuck_host", (stage,))
 
 
-def test_a_deadlock_of_two_groups_is_a_cycle() -> None:
+def test_two_groups_entered_in_different_orders_are_a_deadlock() -> None:
     groups = {"0": ("default_pg", [0, 1]), "1": ("A", [0, 1]), "2": ("B", [0, 1])}
 
     def program(rank: int) -> list[Call]:
@@ -293,8 +293,37 @@ def test_a_deadlock_of_two_groups_is_a_cycle() -> None:
         return [Call("0"), Call(first), *wait, Call(second)]
 
     found = verdict(Job(groups, program))
-    assert (found.kind, found.tie, found.ranks, found.suspects) == ("cycle", True, (), (0, 1))
-    assert "rank 0 is waiting in all_reduce [8] Float seq 1 of A (1)" in found.why
+    assert (found.kind, found.tie, found.ranks, found.suspects) == ("deadlock", True, (), (0, 1))
+    assert found.why == (
+        "rank 0 waits in all_reduce [8] Float seq 1 of A (1) at /app/train.py:1 for rank 1, which "
+        "waits in all_reduce [8] Float seq 1 of B (2) at /app/train.py:1 for rank 0: they entered "
+        "these groups in different orders"
+    )
+
+
+def test_who_took_two_calls_of_two_groups_the_other_way_round_is_named_in_a_deadlock() -> None:
+    """In four pairs of ranks one rank enters B before A; of an extra call the same is not said."""
+    groups = {"0": ("default_pg", [*range(8)])}
+    for pair in range(4):
+        members = [2 * pair, 2 * pair + 1]
+        groups |= {f"{1 + pair}": ("A", members), f"{5 + pair}": ("B", members)}
+
+    def program(rank: int, fault: str) -> list[Call]:
+        first, second = str(1 + rank // 2), str(5 + rank // 2)
+        calls: list[Call] = []
+        for number in range(STEPS):
+            step = [Call(first, line=10), Call(second, line=11)]
+            if (rank, number) == (5, AT):
+                step = step[::-1] if fault == "swapped" else [Call(second, line=12), *step]
+            calls += [one for call in step for one in (call, WAIT)]
+        return calls
+
+    swapped = verdict(Job(groups, lambda rank: program(rank, "swapped")))
+    assert (swapped.kind, swapped.ranks) == ("deadlock", (5,))
+    assert "of A (3)" in swapped.why
+    assert "of B (7)" in swapped.why
+    extra = verdict(Job(groups, lambda rank: program(rank, "extra")))
+    assert 5 in extra.ranks or 5 in extra.suspects
 
 
 def test_who_closes_a_circle_alone_took_two_calls_in_another_order() -> None:

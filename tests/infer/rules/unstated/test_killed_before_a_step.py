@@ -40,13 +40,14 @@ def test_what_the_kill_explains_is_no_other_reason() -> None:
     [
         (STEP + KILLED, "crash.killed"),  # anybody may have sent it
         (LOADING + KILLED.replace("-9", "-11"), "crash.native"),
+        (LOADING + "".join(KILLED.replace("k: 3", f"k: {n}") for n in range(4)), "crash.killed"),
         (
             "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2024-01-01T00:00:00 DUE TO TIME "
             "LIMIT ***\n" + KILLED,
             "scheduler.limit",
         ),
     ],
-    ids=["after a step", "another signal", "the scheduler says so"],
+    ids=["after a step", "another signal", "all of a node", "the scheduler says so"],
 )
 def test_where_more_is_known(text: str, cause: str) -> None:
     assert told(text).root_cause.cause == cause

@@ -1,0 +1,176 @@
+"""Logs that end inside a line: what is not there may be lost, and accuses nobody."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+import diagnose
+from benchmarks.hangbench.case import Case, Files
+from benchmarks.hangbench.sim import draw
+from diagnose.ingest.find import text_source
+from diagnose.job.load import load
+from diagnose.match.compile import compile_matcher
+from diagnose.match.scanner import scan_source
+
+WATCHDOG = (
+    "[rank{rank}]:[E203 04:15:00.1 ProcessGroupNCCL.cpp:607] [Rank {rank}] Watchdog caught "
+    "collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, "
+    "Timeout(ms)=600000) ran for 600010 milliseconds before timing out.\n"
+)
+CALL = (
+    "n{node}:{pid}:{pid} [{dev}] NCCL INFO AllReduce: opCount {count:x} sendbuff 0x7f1 recvbuff "
+    "0x7f2 count 64 datatype 7 op 0 root 0 comm 0x56{rank} [nranks=4] stream 0x55\n"
+)
+INIT = (
+    "n{node}:{pid}:{pid} [{dev}] NCCL INFO ncclCommInitRank comm 0x56{rank} rank {rank} nranks 4 "
+    "cudaDev {dev} nvmlDev {dev} busId {dev}a000 commId 0xaa - Init COMPLETE\n"
+)
+
+
+def write(folder: Path, files: dict[str, str]) -> Path:
+    folder.mkdir(parents=True)
+    for name, text in files.items():
+        (folder / name).write_bytes(text.encode())
+    return folder
+
+
+def judged(folder: Path, files: dict[str, str]) -> diagnose.Diagnosis:
+    return diagnose.diagnose(diagnose.load(write(folder, files)))
+
+
+def calls(rank: int, count: int) -> str:
+    who = {"rank": rank, "node": rank // 2, "pid": 100 + rank, "dev": rank % 2}
+    return INIT.format(**who) + "".join(CALL.format(count=n, **who) for n in range(count))
+
+
+@pytest.mark.parametrize(
+    ("text", "cut"),
+    [
+        ("a line\nanother li", True),
+        ("a line\n", False),
+        ("a line\n\n  ", False),
+        ("a line\n\r 10%|#\r 20%|##", False),  # a bar is drawn again where its line begins
+        ("", False),
+    ],
+)
+def test_a_log_that_ends_inside_a_line_is_truncated(tmp_path: Path, text: str, cut: bool) -> None:
+    job = load([write(tmp_path / "logs", {"a.log": text, "b.log": "b\n"})])
+    assert [scan.source.name for scan in job.scans if scan.truncated] == ["a.log"] * cut
+    assert job.events.truncated == {*["a.log"] * cut}
+    assert job.events.with_events([]).truncated == job.events.truncated
+
+
+def test_of_a_paste_nobody_knows_where_it_was_cut() -> None:
+    job = diagnose.load_text("one line\nanother li")
+    assert not scan_source(text_source("one\ntwo"), compile_matcher(job.catalog)).truncated
+    assert not job.events.truncated
+
+
+def test_counts_of_a_log_that_was_cut_are_the_least(tmp_path: Path) -> None:
+    """Rank 2 lags by seven calls, unless its log only lost them."""
+    files = {f"rank{rank}.log": calls(rank, 20) for rank in range(4)}
+    files["rank2.log"] = calls(2, 13)
+    whole = judged(tmp_path / "whole", files)
+    assert (whole.root_cause.cause, whole.culprits.ranks) == ("desync.missing_rank", [2])
+    files["rank2.log"] += calls(2, 20)[-200:-80]
+    cut = judged(tmp_path / "cut", files)
+    assert cut.culprits.ranks == []
+
+
+def test_a_lag_that_no_rank_can_have_is_one_of_its_log(tmp_path: Path) -> None:
+    files = {f"rank{rank}.log": calls(rank, 1_300) for rank in range(4)}
+    files["rank2.log"] = calls(2, 13)
+    assert judged(tmp_path / "logs", files).culprits.ranks == []
+
+
+def test_a_rank_whose_log_was_cut_may_have_printed_its_timeout(tmp_path: Path) -> None:
+    start = "world_size: 4\n"
+    files = {f"rank{r}.log": start + WATCHDOG.format(rank=r) for r in (0, 1, 3)}
+    quiet = files | {"rank2.log": "[rank2]: step 5\n"}
+    assert judged(tmp_path / "quiet", quiet).culprits.ranks == [2]
+    cut = files | {"rank2.log": "[rank2]: step 5\n[rank2]:[E203 04:1"}
+    assert judged(tmp_path / "cut", cut).culprits.ranks == []
+    died = "srun: error: n1: task 2: Segmentation fault\n"
+    shown = judged(tmp_path / "died", {**cut, "srun.log": died})
+    assert shown.culprits.ranks == [2]
+
+
+def test_where_a_log_was_cut_who_left_no_log_is_as_likely(tmp_path: Path) -> None:
+    start = "world_size: 4\n"
+    files = {f"rank{r}.log": start + WATCHDOG.format(rank=r) for r in (1, 3)}
+    files["rank0.log"] = "[rank0]: step 5\n[rank0]:[E203 04:1"
+    assert judged(tmp_path / "logs", files).culprits.ranks == []
+
+
+def test_a_word_that_was_cut_is_no_other_word(tmp_path: Path) -> None:
+    """`OpType=ALL` at the end of a log is no operation that differs from ALLREDUCE."""
+    log = "world_size: 4\n" + "".join(WATCHDOG.format(rank=rank) for rank in range(4))
+    cut = log[: log.rindex("REDUCE")]
+    result = judged(tmp_path / "logs", {"job.log": cut})
+    assert result.root_cause.cause != "desync.mismatch"
+    assert result.culprits.ranks == []
+
+
+def test_a_stack_that_was_cut_tells_nothing_of_its_rank(tmp_path: Path) -> None:
+    stack = (
+        "Thread 0x00007f000a0006c0 (most recent call first):\n"
+        '  File "/usr/lib/python3.12/threading.py", line 331 in wait\n'
+        '  File "/usr/lib/python3.12/site-packages/tqdm/_monitor.py", line 60 in run\n'
+        '  File "/usr/lib/python3.12/threading.py", line 1002 in _bootstrap\n\n'
+        "Current thread 0x00007f000a400740 (most recent call first):\n"
+        '  File "/opt/torch/distributed/distributed_c10d.py", line 3709 in all_reduce\n'
+        '  File "/workspace/train.py", line 131 in train_step\n'
+        '  File "/workspace/train.py", line 241 in <module>\n'
+    )
+    lines = stack.splitlines(keepends=True)
+    for number, end in enumerate((2, 3, 5, 7)):
+        files = {f"stacks_rank{rank}.txt": stack for rank in range(6)}
+        files["stacks_rank4.txt"] = "".join(lines[:end])
+        assert judged(tmp_path / str(number), files).culprits.ranks == []
+
+
+def test_lines_that_end_with_carriage_returns_are_lines(tmp_path: Path) -> None:
+    log = "world_size: 4\n" + "".join(WATCHDOG.format(rank=rank) for rank in (0, 1, 3))
+    files = {"a.log": log.replace("\n", "\r")}
+    result = judged(tmp_path / "returns", files)
+    assert result.culprits.ranks == [2]
+    assert {one.line for one in result.evidence} <= {1, 2, 3, 4}
+    (source,) = load([tmp_path / "returns"]).sources
+    assert len(b"".join(chunk.data for chunk in source.chunks()).splitlines()) == 4
+
+
+def cases(count: int, seed: int) -> list[tuple[Case, Files]]:
+    """Simulated jobs of up to 64 ranks that left a log or a stack of each rank."""
+    found: list[tuple[Case, Files]] = []
+    while len(found) < count:
+        seed += 1
+        made = draw.make(seed) if draw.ranks(seed) <= 64 else None
+        if made is not None and made[0].form in ("calls", "rank-files", "torchrun-dir", "stacks"):
+            found.append(made)
+    return found
+
+
+def innocents(case: Case, result: diagnose.Diagnosis) -> set[int]:
+    truth = case.truth
+    guilty = {*truth.culprits, *truth.suspects}.union(*truth.accepted)
+    return {*result.culprits.ranks} - guilty
+
+
+@pytest.mark.parametrize(
+    "count", [pytest.param(6, id="few"), pytest.param(60, id="many", marks=pytest.mark.slow)]
+)
+def test_cutting_the_log_of_any_rank_accuses_no_innocent(tmp_path: Path, count: int) -> None:
+    rng = random.Random(count)
+    for number, (case, files) in enumerate(cases(count, 52_000)):
+        texts = {name: data.decode("utf-8", "replace") for name, data in files.items()}
+        flat = {name.replace("/", "_"): text for name, text in texts.items()}
+        whole = judged(tmp_path / f"{number}", flat)
+        name = rng.choice([name for name, text in flat.items() if len(text) > 200])
+        at = rng.randrange(100, len(flat[name]))
+        at -= flat[name][at - 1] == "\n"  # inside a line
+        cut = judged(tmp_path / f"{number}-cut", flat | {name: flat[name][:at]})
+        new = innocents(case, cut) - {*whole.culprits.ranks}
+        assert not new, (case.id, name, at)
