@@ -12,7 +12,7 @@ import regex
 
 from diagnose.catalog.matches import parts_of, uncovered
 from diagnose.catalog.schema import Catalog, Example, Match, Signature
-from diagnose.match.build import searched
+from diagnose.match.build import announced, searched
 from diagnose.match.compile import Matcher
 from diagnose.match.literals import LEAST, begins_with_repeat, parts, positions, rarest, required
 from diagnose.match.rows import (
@@ -31,6 +31,11 @@ MOST_STATES, MOST_STATES_EVERYWHERE = 2600, 1200
 # A literal must not be in more of the lines that a job logs each step: they are nearly all of a
 # log, and those with a literal are searched a second time.
 COMMON = 1 / 12
+# Kinds of names of hosts, one of which may be in front of each line of a log.
+HOSTS = (
+    "gpu012", "gpu-a-013", "gpunode7", "node-01", "dgx-h100-02", "hgx17", "worker-3", "compute-5",
+    "cn1024", "nid001234", "ip-10-0-0-2", "trainer-0-1", "server12", "host01", "login1", "master-0",
+)  # fmt: skip
 # Where no literal announces a pattern, the automaton wakes at each of the words it may begin with.
 COMMON_BEGIN = 1 / 2
 
@@ -95,6 +100,9 @@ def costly(expression: str, *, ignore_case: bool, ordinary: Sequence[str]) -> st
     begin = () if literals else _begin(form)
     if len(begin) > 1 and _met(begin, ordinary, ignore_case) > COMMON_BEGIN:
         return f"slow: begins with words that are in most lines of progress: {expression}"
+    for literal in sorted(announced(pattern)):
+        if _met([literal], HOSTS, ignore_case):
+            return f"slow: {literal!r} is in names of hosts, so in all their lines: {expression}"
     for literal in sorted(literals):
         if _met([literal], ordinary, ignore_case) > COMMON:
             return f"slow: {literal!r}, its rarest text, is in lines of progress: {expression}"

@@ -24,6 +24,7 @@ MANY = "|".join(f"{number:03}no" for number in range(300))  # five states each
         (rf"open (?:{MANY})", None),  # "open " is enough
         (rf"op (?:{MANY})", "slow: 1,503 states, more than 1,200"),
         (rf"opened (?:{MANY}) (?:{MANY})", "slow: 3,008 states, more than 2,600"),
+        (r"^gpu\d+:", "slow: 'gpu0' is in names of hosts, so in all their lines"),
         (r"epoch \d+", "slow: 'epoch ', its rarest text, is in lines of progress"),
         (r"epoch \d+ was lost", None),
         (r"\b(?:it|loss|run).*\bhung", "begins with words that are in most lines"),

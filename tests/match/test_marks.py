@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diagnose.catalog.expressions import HOSTS
 from diagnose.catalog.load import load_catalog
 from diagnose.match.build import rows_of
 from diagnose.match.literals import fewest, marks_of, rarest
@@ -86,3 +87,9 @@ def test_just_those_are_left_out_that_hold_another(literals: set[tuple[str, bool
     kept = fewest(literals)
     assert kept <= literals
     assert kept == {one for one in literals if not any(holds(one, other) for other in literals)}
+
+
+def test_no_mark_is_in_the_name_of_a_host() -> None:
+    """Each line of that host would be searched by all automata."""
+    marks = [row[0].decode() for row in rows_of(load_catalog(), "marks")]
+    assert [mark for mark in marks if any(mark in host for host in HOSTS)] == []
