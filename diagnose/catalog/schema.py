@@ -368,6 +368,43 @@ class KnownIssue:
     near_miss: list[str] = field(default_factory=list)
 
 
+ANY_JOB = ""  # the key of issues that any job may have
+# Words apart, all digits alike: lines that differ in their numbers have the same words.
+WORDS_APART = {code: " " for code in range(128) if not (chr(code).isalnum() or chr(code) in "_\n")}
+WORDS_APART |= dict.fromkeys(map(ord, "0123456789"), "0")
+# What an issue asks for, the rarest first; words are those of any log.
+_ASKED = ("signature", "trainer", "fact", "framework", "wording")
+
+
+def issue_index(issues: Sequence[KnownIssue]) -> dict[str, list[int]]:
+    """Key → the numbers of the issues that need a job with it, or with another one of a few."""
+    index: dict[str, list[int]] = {}
+    for number, issue in enumerate(issues):
+        for key in _needed(issue):
+            index.setdefault(key, []).append(number)
+    return index
+
+
+def _needed(issue: KnownIssue) -> set[str]:
+    """The keys of which a job must have one."""
+    for name in _ASKED:
+        for condition in issue.all:
+            keys = {_key(name, asked) for asked in getattr(condition, name)}
+            if keys and ANY_JOB not in keys:
+                return keys
+    return {ANY_JOB}
+
+
+def _key(name: str, asked: str) -> str:
+    """The key of what has this: a word, or with a blank a fact or a signature."""
+    if name == "wording":  # its words at both ends may be parts of longer ones
+        parts = (part.translate(WORDS_APART).split(" ")[1:-1] for part in asked.split("*"))
+        return max((word for words in parts for word in words), key=len, default=ANY_JOB)
+    if name == "fact":
+        name, _, asked = asked.partition("=")
+    return f"{name} {asked.lower()}" if asked and not re.search(r"[*?\[]", asked) else ANY_JOB
+
+
 @dataclass(frozen=True, slots=True)
 class CauseClass:
     """A class of root causes: what it is, what to do, what the engine may assume.
