@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from diagnose.formats import table
 from diagnose.ingest import unwrap
@@ -28,8 +28,7 @@ _LEAST_GREPPED = 5  # lines whose numbers have gaps, as proof
 _INDENTED = 0.8  # of the non-empty lines: the name of who wrote it may stand above
 
 
-@dataclass(frozen=True, slots=True)
-class Normal:
+class Normal(NamedTuple):
     """Normalised text, and the original number of each of its lines."""
 
     data: bytes
