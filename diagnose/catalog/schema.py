@@ -18,7 +18,7 @@ HARMLESS, UNKNOWN = "none", "unknown"
 STRICT = {"extra": "forbid"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Near:
     """What a word means beside something else: `text` is a regular expression for its line."""
 
@@ -32,7 +32,7 @@ class Near:
     healthy: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Word:
     """One word with its spellings, or a code with its numbers.
 
@@ -52,7 +52,7 @@ class Word:
     healthy: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Vocabulary:
     """One closed set.
 
@@ -171,7 +171,7 @@ Signal = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Run:
     """Something to copy: lines for bash, lines of Python, or a setting that is no program.
 
@@ -190,7 +190,7 @@ class Run:
     file: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Remedy:
     """One step of the way out.
 
@@ -216,7 +216,7 @@ class Remedy:
     given: list[Held] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Example:
     """A log text that must match, with the captures it must give."""
 
@@ -226,7 +226,7 @@ class Example:
     captures: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Match:
     """One expression as YAML writes it, with texts that it matches.
 
@@ -246,7 +246,7 @@ class Match:
     examples: list[Example] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Signature:
     """One recognisable message.
 
@@ -301,7 +301,7 @@ class Signature:
         return [example for one in self.written for example in one.examples]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Condition:
     """One condition of a known issue; all fields that are set must hold. Lists mean any of them.
 
@@ -341,7 +341,7 @@ class Condition:
     cause: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class KnownIssue:
     """A cause that no single line names: conditions over facts, signatures and inferred state.
 
@@ -405,7 +405,7 @@ def _key(name: str, asked: str) -> str:
     return f"{name} {asked.lower()}" if asked and not re.search(r"[*?\[]", asked) else ANY_JOB
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CauseClass:
     """A class of root causes: what it is, what to do, what the engine may assume.
 
@@ -482,7 +482,7 @@ class CauseClass:
         return self.strikes_one_process and self.hang == "fails"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Place:
     """Where a framework has the setting, and the page that says so.
 
@@ -498,7 +498,7 @@ class Place:
     unless: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Setting:
     """One thing that jobs are told, and where each framework has it; `about` holds for all.
 

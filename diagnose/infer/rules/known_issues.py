@@ -8,8 +8,8 @@ from __future__ import annotations
 import fnmatch
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 from diagnose.catalog.entries import how_to_check, meets
 from diagnose.catalog.schema import ANY_JOB, WORDS_APART, Catalog, Condition, KnownIssue
@@ -54,13 +54,12 @@ def _index(catalog: Catalog) -> Mapping[str, Sequence[int]]:
     return issue_index(catalog.known_issues)
 
 
-@dataclass(frozen=True, slots=True)
-class Lines:
+class Lines(NamedTuple):
     """The lines as one text, where each begins, and the index of its event."""
 
     text: str = ""
-    starts: list[int] = field(default_factory=list)
-    rows: list[int] = field(default_factory=list)
+    starts: Sequence[int] = ()
+    rows: Sequence[int] = ()
 
     def find(self, wording: str) -> int | None:
         """The event of the first line that has this wording; `*` stands for any text between."""
@@ -108,8 +107,7 @@ def _in_order(parts: list[str], text: str, start: int, end: int) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class Situation:
+class Situation(NamedTuple):
     """What conditions of known issues may ask about.
 
     `signatures` maps the ids seen to the index of their first event, `rows` are indices of events
@@ -124,8 +122,8 @@ class Situation:
     causes: frozenset[str]
     stall: Verdict | None = None
     ended: bool = False
-    rows: list[int] = field(default_factory=list)
-    lines: Lines = field(default_factory=Lines)
+    rows: Sequence[int] = ()
+    lines: Lines = Lines()
 
 
 def propose(context: Context) -> list[Hypothesis]:
