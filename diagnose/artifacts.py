@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from diagnose.ingest.source import Source
 
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from diagnose.parse.tracebacks import Stack
 
 
-@dataclass(frozen=True, slots=True)
-class Reader:
+class Reader(NamedTuple):
     """What an entry point of the group `diagnose.readers` names: a reader of its own documents.
 
     `recognises` is given the first bytes of a source and its name; `read` the source, and raises

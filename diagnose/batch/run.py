@@ -203,7 +203,7 @@ def _clock(seconds: float) -> str:
 
 def local(workers: int, seconds: float = JOB_SECONDS) -> MakeExecutor:
     """Pools of `workers` processes on this machine, in which a job may take so long."""
-    return lambda: Pool(workers, seconds, ["diagnose.batch.work"])
+    return lambda: Pool(workers, seconds, ["diagnose.batch.warm"])
 
 
 @contextmanager

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from operator import eq, ge, gt, le, lt, ne
+from typing import NamedTuple
 
 from diagnose.catalog.schema import (
     HARMLESS,
@@ -39,8 +39,7 @@ _AS_SIGNATURE: dict[WordStrength, tuple[Strength, bool]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Meant:
+class Meant(NamedTuple):
     """A word as it stands on a line: beside number `near` of its contexts, -1 for none of them.
 
     `raised`: on the last line of a traceback. `handled`: whoever printed it goes on.

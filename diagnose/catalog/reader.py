@@ -12,8 +12,8 @@ import json
 import math
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 from zlib import crc32, decompress
 
 from diagnose.catalog.load import default_dir
@@ -41,8 +41,7 @@ _CAMEL = expression(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _TOKEN = expression(r"[a-z]+|[0-9]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(NamedTuple):
     """What the reader makes of a line.
 
     `cause`: the likeliest class, or `aftermath` or `nothing`; `probability`: how sure the model is
@@ -61,8 +60,7 @@ class Reading:
         return self.cause not in (AFTERMATH, NOTHING)
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
+class Model(NamedTuple):
     """Weights of 8 bits, a row of all classes for each bucket.
 
     `rarity` tells how rare the features of a bucket are among the labelled lines (the logarithm,

@@ -18,7 +18,7 @@ HARMLESS, UNKNOWN = "none", "unknown"
 STRICT = {"extra": "forbid"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Near:
     """What a word means beside something else: `text` is a regular expression for its line."""
 
@@ -32,7 +32,7 @@ class Near:
     healthy: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Word:
     """One word with its spellings, or a code with its numbers.
 
@@ -52,7 +52,7 @@ class Word:
     healthy: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Vocabulary:
     """One closed set.
 
@@ -173,7 +173,7 @@ Signal = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Run:
     """Something to copy: lines for bash, lines of Python, or a setting that is no program.
 
@@ -192,7 +192,7 @@ class Run:
     file: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Remedy:
     """One step of the way out.
 
@@ -218,7 +218,7 @@ class Remedy:
     given: list[Held] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Example:
     """A log text that must match, with the captures it must give."""
 
@@ -228,7 +228,7 @@ class Example:
     captures: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Match:
     """One expression as YAML writes it, with texts that it matches.
 
@@ -248,7 +248,7 @@ class Match:
     examples: list[Example] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Signature:
     """One recognisable message.
 
@@ -303,7 +303,7 @@ class Signature:
         return [example for one in self.written for example in one.examples]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Condition:
     """One condition of a known issue; all fields that are set must hold. Lists mean any of them.
 
@@ -343,7 +343,7 @@ class Condition:
     cause: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class KnownIssue:
     """A cause that no single line names: conditions over facts, signatures and inferred state.
 
@@ -370,7 +370,44 @@ class KnownIssue:
     near_miss: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+ANY_JOB = ""  # the key of issues that any job may have
+# Words apart, all digits alike: lines that differ in their numbers have the same words.
+WORDS_APART = {code: " " for code in range(128) if not (chr(code).isalnum() or chr(code) in "_\n")}
+WORDS_APART |= dict.fromkeys(map(ord, "0123456789"), "0")
+# What an issue asks for, the rarest first; words are those of any log.
+_ASKED = ("signature", "trainer", "fact", "framework", "wording")
+
+
+def issue_index(issues: Sequence[KnownIssue]) -> dict[str, list[int]]:
+    """Key → the numbers of the issues that need a job with it, or with another one of a few."""
+    index: dict[str, list[int]] = {}
+    for number, issue in enumerate(issues):
+        for key in _needed(issue):
+            index.setdefault(key, []).append(number)
+    return index
+
+
+def _needed(issue: KnownIssue) -> set[str]:
+    """The keys of which a job must have one."""
+    for name in _ASKED:
+        for condition in issue.all:
+            keys = {_key(name, asked) for asked in getattr(condition, name)}
+            if keys and ANY_JOB not in keys:
+                return keys
+    return {ANY_JOB}
+
+
+def _key(name: str, asked: str) -> str:
+    """The key of what has this: a word, or with a blank a fact or a signature."""
+    if name == "wording":  # its words at both ends may be parts of longer ones
+        parts = (part.translate(WORDS_APART).split(" ")[1:-1] for part in asked.split("*"))
+        return max((word for words in parts for word in words), key=len, default=ANY_JOB)
+    if name == "fact":
+        name, _, asked = asked.partition("=")
+    return f"{name} {asked.lower()}" if asked and not re.search(r"[*?\[]", asked) else ANY_JOB
+
+
+@dataclass(slots=True)
 class CauseClass:
     """A class of root causes: what it is, what to do, what the engine may assume.
 
@@ -447,7 +484,7 @@ class CauseClass:
         return self.strikes_one_process and self.hang == "fails"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Place:
     """Where a framework has the setting, and the page that says so.
 
@@ -463,7 +500,7 @@ class Place:
     unless: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Setting:
     """One thing that jobs are told, and where each framework has it; `about` holds for all.
 

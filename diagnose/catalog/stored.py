@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, fields
+from functools import cached_property
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -166,25 +167,32 @@ def _tidy(folder: Path) -> None:
 
 _EXAMPLES = ("written", "examples", "near_miss")  # fields that are not kept
 _WHOLE = ("classes", "settings")  # which are read at once
-_LINES = ("known_issues", "vocabularies", "signatures")  # of which each entry has a line
+_LINES: dict[str, Callable[..., Any]] = {  # of which each entry has a line
+    "known_issues": KnownIssue, "vocabularies": Vocabulary, "signatures": Signature,
+}  # fmt: skip
 Entry = TypeVar("Entry")
 
 
 class Rows(Lazy[Entry]):
-    """Entries of which each is a line of JSON; `about` is what is known of all of them."""
+    """Entries of which each is a line of JSON."""
 
     def __init__(
         self,
         data: memoryview,
         lengths: Sequence[int],
         kind: Callable[..., Entry],
-        about: Any = None,
+        index: memoryview,
     ) -> None:
         super().__init__(len(lengths))
         self._data = data
         self._starts = [*accumulate(lengths, initial=0)]
         self._kind = kind
-        self.about = about
+        self._index = index
+
+    @cached_property
+    def index(self) -> Any:
+        """What is known of all of them."""
+        return json.loads(self._index.tobytes())
 
     def make(self, index: int) -> Entry:
         """The entry of a line."""
@@ -195,15 +203,22 @@ class Rows(Lazy[Entry]):
 def sizes(signatures: Sequence[Signature]) -> Sequence[int]:
     """How many expressions each has."""
     if isinstance(signatures, Rows):
-        return cast("Sequence[int]", signatures.about)
+        return cast("Sequence[int]", signatures.index)
     return [len(signature.match) for signature in signatures]
 
 
 def word_index(vocabularies: Sequence[Vocabulary]) -> WordIndex:
     """The index of the words of all of them."""
     if isinstance(vocabularies, Rows):
-        return cast("WordIndex", vocabularies.about)
+        return WordIndex(*vocabularies.index)
     return schema.word_index(vocabularies)
+
+
+def issue_index(issues: Sequence[KnownIssue]) -> Mapping[str, Sequence[int]]:
+    """See `schema.issue_index`."""
+    if isinstance(issues, Rows):
+        return cast("Mapping[str, Sequence[int]]", issues.index)
+    return schema.issue_index(issues)
 
 
 def name_of(revision: str) -> str:
@@ -214,8 +229,7 @@ def name_of(revision: str) -> str:
 def sections(catalog: Catalog) -> dict[str, bytes]:
     """What is kept of a catalog that was read with its examples."""
     about = {name: getattr(catalog, name) for name in _WHOLE}
-    about |= {"ids": [*catalog.by_id], "sizes": sizes(catalog.signatures)}
-    about["words"] = word_index(catalog.vocabularies)
+    about["ids"] = [*catalog.by_id]
     lines = {
         name: [json.dumps(entry, default=_fields).encode() for entry in getattr(catalog, name)]
         for name in _LINES
@@ -224,6 +238,9 @@ def sections(catalog: Catalog) -> dict[str, bytes]:
     return {
         "about": json.dumps(about, default=_fields).encode(),
         "examples": json.dumps(example_lines(catalog.signatures)).encode(),
+        "index of vocabularies": json.dumps(word_index(catalog.vocabularies)).encode(),
+        "index of known_issues": json.dumps(issue_index(catalog.known_issues)).encode(),
+        "index of signatures": json.dumps(sizes(catalog.signatures)).encode(),
         **{name: b"".join(rows) for name, rows in lines.items()},
     }
 
@@ -251,16 +268,16 @@ def read(revision: str) -> Catalog | None:
 
 def _catalog(found: Kept, revision: str) -> Catalog:
     about = json.loads(found.section("about").tobytes())
-    issues, vocabularies, entries = (
-        (found.section(name), about["lengths"][name]) for name in _LINES
+    issues, vocabularies, signatures = (
+        Rows(found.section(name), about["lengths"][name], kind, found.section(f"index of {name}"))
+        for name, kind in _LINES.items()
     )
-    signatures = Rows(*entries, Signature, about["sizes"])
     return Catalog(
         signatures=signatures,
-        known_issues=Rows(*issues, KnownIssue),
+        known_issues=issues,
         classes={id_: _made(CauseClass, entry) for id_, entry in about["classes"].items()},
         revision=revision,
-        vocabularies=Rows(*vocabularies, Vocabulary, WordIndex(*about["words"])),
+        vocabularies=vocabularies,
         settings={id_: _made(Setting, entry) for id_, entry in about["settings"].items()},
         by_id=Named(about["ids"], signatures),
     )

@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from diagnose.lazy import expression
 from diagnose.parse.chunk import Chunk
@@ -156,8 +157,7 @@ JOINED_LIMIT = 1 << 20  # bytes of one joined line
 LINES_LOOKED_AT = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(NamedTuple):
     """How one runtime writes a line.
 
     `line` has the groups head, stream, text, tail and more, which takes part in a match only if

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from diagnose.formats import table
 from diagnose.ingest import unwrap
@@ -28,8 +28,7 @@ _LEAST_GREPPED = 5  # lines whose numbers have gaps, as proof
 _INDENTED = 0.8  # of the non-empty lines: the name of who wrote it may stand above
 
 
-@dataclass(frozen=True, slots=True)
-class Normal:
+class Normal(NamedTuple):
     """Normalised text, and the original number of each of its lines."""
 
     data: bytes
@@ -64,7 +63,7 @@ _NUMBER_BYTES = expression(rb"\s{0,8}\[?\d{1,7}(?:[\]:|\s]|\Z)")
 _ESCAPE_BYTES = expression(rb"\\[#_\[*]")
 _MARKS_BYTES = (rb"```", rb"\[0m", rb"&(?:lt|gt|quot|amp|nbsp|#39|#x27);")
 _INDENT_BYTES = expression(rb"  |\t")
-_ANY_OF_THREE = rb"\n(?:[ \t\r\v\f>|]|\[?\d+[\]:|\s])"  # looks like it, or is it
+_ANY_OF_THREE = expression(rb"\n(?:[ \t\r\v\f>|]|\[?\d+[\]:|\s])")  # or looks like it
 _HEAD = 64 << 10  # bytes that mostly hold the sample
 _SAME_DIGITS = bytes.maketrans(b"123456789", b"000000000")
 _BEGINNING = 18  # bytes of a line that tell whether one of these three begins it
@@ -77,7 +76,7 @@ def _suspicious(data: bytes) -> bool:
 
 def _set_off(head: bytes) -> bool:
     """Whether quote marks, numbers or blanks stand before so many lines as in a paste."""
-    if not places(b"\n%b\n" % head, (_ANY_OF_THREE,)):
+    if not _ANY_OF_THREE.search(b"\n%b\n" % head):
         return False
     # The lines of a program begin alike, but for digits, so that few of them are looked at.
     lines = head.split(b"\n", _SAMPLE_LINES)

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate, chain
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, NamedTuple, Protocol
 
 from diagnose.ingest.source import Budget
 
@@ -46,8 +46,7 @@ class Store(Protocol):
         """Open it for reading. Raises OSError."""
 
 
-@dataclass(frozen=True, slots=True)
-class _FdReader:
+class _FdReader(NamedTuple):
     fd: int
     size: int
 
@@ -75,8 +74,7 @@ class _FdReader:
             return self.size if error.errno == errno.ENXIO else offset
 
 
-@dataclass(frozen=True, slots=True)
-class _BytesReader:
+class _BytesReader(NamedTuple):
     data: bytes
     size: int
 
@@ -84,8 +82,7 @@ class _BytesReader:
         return self.data[offset : offset + length]
 
 
-@dataclass(frozen=True, slots=True)
-class FileStore:
+class FileStore(NamedTuple):
     """A regular file."""
 
     path: Path
@@ -139,8 +136,7 @@ IN_MEMORY = 16 << 20  # bytes of a member that may be kept in memory
 _GZIP_HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
 
 
-@dataclass(frozen=True, slots=True)
-class _SliceReader:
+class _SliceReader(NamedTuple):
     reader: Reader
     start: int
     size: int
@@ -153,8 +149,7 @@ class _SliceReader:
         return min(data_from(self.reader, self.start + offset) - self.start, self.size)
 
 
-@dataclass(frozen=True, slots=True)
-class SliceStore:
+class SliceStore(NamedTuple):
     """`size` bytes of another store from `start` on."""
 
     store: Store
@@ -168,8 +163,7 @@ class SliceStore:
             yield _SliceReader(reader, self.start, self.size)
 
 
-@dataclass(frozen=True, slots=True)
-class _JoinedReader:
+class _JoinedReader(NamedTuple):
     """Readers, one behind the other; `ends` are the sums of their sizes."""
 
     readers: Sequence[Reader]
@@ -195,8 +189,7 @@ def _joined(readers: Sequence[Reader]) -> Reader:
     return _JoinedReader(readers, ends, ends[-1] if ends else 0)
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedStore:
+class JoinedStore(NamedTuple):
     """Stretches of another store as one: each as (start, size)."""
 
     store: Store
@@ -209,8 +202,7 @@ class JoinedStore:
             yield _joined([_SliceReader(reader, start, size) for start, size in self.spans])
 
 
-@dataclass(frozen=True, slots=True)
-class GzipStore:
+class GzipStore(NamedTuple):
     """A raw deflate stream, as in zip archives, read as the gzip file that it is the inside of.
 
     So it is decompressed piece by piece and checked like any compressed log. `trailer` is the CRC

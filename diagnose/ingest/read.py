@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import NamedTuple
 
 from diagnose.ingest import log_drivers
 from diagnose.ingest.chunks import (
@@ -30,8 +31,7 @@ PASTE_LIMIT = 4 << 20  # bytes of a source that may be a paste
 _START = 64 << 10  # bytes that mostly hold the lines which tell how a log was written
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(NamedTuple):
     """What a look at the first bytes of a store told; `size` are its bytes at that time.
 
     `container`: it may hold logs, but in a form that is not read as text.

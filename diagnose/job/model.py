@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -264,7 +264,7 @@ class Job:
 
         ranks = self._ranks_of_pids
         stacks = [
-            replace(stack, rank=ranks.get(stack.pid)) if stack.rank is None else stack
+            stack._replace(rank=ranks.get(stack.pid)) if stack.rank is None else stack
             for stack in self.documents.stacks
         ]
         silent = self.documents.silent_mounts

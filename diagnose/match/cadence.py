@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -65,8 +64,7 @@ _NO_WORK = expression(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Beat:
+class Beat(NamedTuple):
     """One line of a cadence: where it begins in the data, and its counter."""
 
     start: int
@@ -130,8 +128,7 @@ def _lines(data: bytes) -> Iterator[tuple[int, int, bytes]]:
         at += len(row) + 1
 
 
-@dataclass(frozen=True, slots=True)
-class OwnWay:
+class OwnWay(NamedTuple):
     """The last line of the one author that wrote something else last than all others.
 
     `start` and `end` are where it stands in the data, `others` how many authors wrote one and the

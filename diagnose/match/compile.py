@@ -14,7 +14,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate
 from operator import itemgetter
@@ -58,8 +57,7 @@ class Scanned(NamedTuple):
     calls: CallMarks
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """A match of a pattern in what begins at `at` in the line."""
 
     at: int

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
 import hyperscan as hs
 
@@ -26,8 +26,7 @@ _GREEDY_TAIL = expression(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Pattern:
+class Pattern(NamedTuple):
     """One regular expression of a signature; `anchored` ones search the peeled message."""
 
     signature: int

@@ -8,13 +8,13 @@ dumps give.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 MAX_SEQ = 1 << 44  # of calls; a counter that tells more is damaged
 MAX_COMM = 1 << 18  # ranks of a communicator; a line that tells more is damaged
 
 
-@dataclass(frozen=True, slots=True)
-class CollCall:
+class CollCall(NamedTuple):
     """One call of a rank: `seq` counts the calls of its communicator on that rank.
 
     `op` is torch's word (`all_reduce`), `size` the number of elements (-1: not told), `line` the

@@ -9,9 +9,10 @@ line of the shape passes, which is looked at again, or there is no way.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import takewhile
+from typing import NamedTuple
 
 from diagnose.parse.prefix import Prefix, Row, Steps, peel_steps, place_in_group
 from diagnose.parse.stamps import refusals
@@ -21,8 +22,7 @@ _REMEMBERED = 1024  # texts of a part; then they are learned anew
 _Steps = tuple[tuple[Row, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """Some of the prefixes of a line: who took which, up to where, from `start` to `end`.
 
     `known` is what they tell by their text, of which that from `skip` to `resume` tells nothing.
@@ -36,8 +36,7 @@ class Part:
     known: dict[str, Prefix]
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
+class Way(NamedTuple):
     """How the prefixes of a line were peeled: in one part, or those that tell no time in the first.
 
     `names` are those of the families; `group` is where the message tells its rank in a group.

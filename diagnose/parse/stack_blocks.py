@@ -173,7 +173,7 @@ class Blocks:
         """File and line of the frame that was added last, unless it had them."""
         frames = self._thread.frames if self._thread is not None else []
         if frames and frames[-1].native and not frames[-1].file:
-            frames[-1] = replace(frames[-1], file=file, line=line)
+            frames[-1] = frames[-1]._replace(file=file, line=line)
 
     def deeper(self, indent: int) -> bool:
         """Whether a line is further in than the first frame of its thread."""

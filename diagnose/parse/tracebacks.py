@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from diagnose.lazy import expression
@@ -47,8 +46,7 @@ Kind = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """One frame; `native` for C and C++.
 
     `file` is as the tool prints it: a path, py-spy's shortened path, for native frames the library
@@ -61,8 +59,7 @@ class Frame:
     native: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Stack:
+class Stack(NamedTuple):
     """One thread of one process, innermost frame first.
 
     `line` is the 1-based line of its header in `source`. `thread` is the thread's name, else its

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,8 +24,7 @@ def _plain() -> Console:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(NamedTuple):
     """What a report is wanted like: `redact` names of people, too; `console` knows the terminal.
 
     `why`: show how the verdict came about, where the form has room for it.

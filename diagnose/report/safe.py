@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from dataclasses import fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from diagnose.diagnosis import Diagnosis, Evidence
 from diagnose.lazy import expression
@@ -197,8 +197,7 @@ def each(value: T, change: Any, name: str = "") -> T:
 # --- text of one page, or of one answer -----------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Scrub:
+class Scrub(NamedTuple):
     """Makes text fit to be shown; `redactor` masks the secrets in it, None leaves them.
 
     One of these makes one page: the same secret gets the same mask everywhere. Text is cut after
@@ -259,8 +258,7 @@ REACH = 80  # lines before and after that are looked at; the longest usual key f
 WINDOW = 16 << 10  # characters of these, as many as `job.reread` reads bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One line of a log; `number` is 1-based."""
 
     number: int

@@ -37,7 +37,7 @@ from diagnose.runtime.command import one_thread, reuse_memory
 
 T = TypeVar("T")
 KILLED = "a worker process was killed, probably for lack of memory; try fewer workers"
-JOBS = 200  # of one worker, then another takes its place
+JOBS = 1000  # of one worker, then another takes its place
 _MOST = 1 << 32  # bytes of an answer
 _TICK = 0.1  # seconds between two looks at whether a call is still wanted
 _END_SECONDS = 5.0
@@ -399,9 +399,7 @@ def _work(connection: Connection, prepare: Callable[[], None] | None) -> None:
     end_with_parent()
     reuse_memory()
     gc.enable()
-    gc.collect()
-    gc.freeze()  # what is imported stays as it is
-    gc.set_threshold(100_000, 20, 20)
+    freeze()
     if prepare is not None:
         prepare()
     _parent = connection
@@ -416,6 +414,13 @@ def _work(connection: Connection, prepare: Callable[[], None] | None) -> None:
             answer = dumps("error", error)
         del call
         connection.send_bytes(answer)
+
+
+def freeze() -> None:
+    """Let what is loaded stay: to look for garbage there would write to what copies share."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
 
 
 def set_environment() -> None:

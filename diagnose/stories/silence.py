@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
+from typing import NamedTuple
 
 from diagnose.parse.prefix import peel
 from diagnose.parse.stamps import duration_in, time_in
@@ -47,8 +48,7 @@ _TOGETHER = 2
 _LAST_NUMBER = re.compile(r"(.*?)(\d+)(\D*)")
 
 
-@dataclass(frozen=True, slots=True)
-class Silence:
+class Silence(NamedTuple):
     """A silence that is long for those who fell silent.
 
     `last` is the last work before it. `whole`: of the whole job, and proven to have lasted
@@ -284,8 +284,7 @@ def _stated(event: Event) -> float | None:
     return duration_in(peel(event.text).message)  # the time of the line is no duration
 
 
-@dataclass(frozen=True, slots=True)
-class Lone:
+class Lone(NamedTuple):
     """The rhythm of the one author that fell silent, and how many lines the others wrote since.
 
     `rank` is what it has by its own lines, or by those of its file or pod.

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from operator import attrgetter
+from typing import NamedTuple
 
 from diagnose.diagnosis import Progress
 from diagnose.text.times import iso
@@ -223,8 +224,7 @@ def _writers(steps: Iterable[int]) -> int:
     return max(counts, key=lambda size: (counts[size], size), default=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Rhythm:
+class Rhythm(NamedTuple):
     """The known lines of one author and one counter, in its order; the last few follow each other.
 
     `interval_s`: the usual time between two lines, and `pace_s` between two steps; None where the

@@ -278,8 +278,7 @@ def _begins_process(frame: Event) -> bool:
     return frame.fields.get("func") == _SPAWNED and file.endswith(_PROCESSES)
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(NamedTuple):
     """The line on which the last words begin, and the event that reports the end.
 
     `uncaught`: it is an exception that nobody caught. `external`: somebody ended the job from

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import pickle
@@ -38,8 +39,8 @@ def test_a_worker_loads_neither_arrow_nor_pandas(tmp_path: Path) -> None:
     code = """if True:
         import sys
         from diagnose.batch.jobs import JobRef, find_jobs
+        from diagnose.batch import warm
         from diagnose.batch.work import Options, diagnose_one
-        from diagnose.runtime import workers
         print(diagnose_one(next(find_jobs(sys.argv[1:])), Options()).row["verdict"])
         print(sys.modules.keys() & {"pandas", "pyarrow"} or "neither")
     """
@@ -236,3 +237,15 @@ def test_a_bucket_that_is_not_there_is_said(bucket: str) -> None:
 
     with pytest.raises(InputError, match="s3://nobody/x"):
         list(find_jobs(["s3://nobody/x"]))
+
+
+def test_what_workers_are_copies_of_has_done_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gc.freeze", lambda: None)
+    monkeypatch.setattr("gc.set_threshold", lambda *_: None)
+    done: list[Result] = []
+    monkeypatch.setattr(
+        work, "diagnose_one", lambda ref, options: done.append(diagnose_one(ref, options))
+    )
+    monkeypatch.delitem(sys.modules, "diagnose.batch.warm", raising=False)
+    importlib.import_module("diagnose.batch.warm")
+    assert [result.row["verdict"] for result in done] == ["hung"]

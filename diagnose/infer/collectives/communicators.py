@@ -14,6 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, zip_longest
+from typing import NamedTuple
 
 from diagnose.infer.collectives.parallelism import Group
 from diagnose.infer.judge.standing import AHEAD, line_through
@@ -331,8 +332,7 @@ def _complete(comm: Communicator) -> None:
         comm.ranks |= {place: rank for place, rank in placed.items() if rank >= 0}
 
 
-@dataclass(frozen=True, slots=True)
-class CountedWait:
+class CountedWait(NamedTuple):
     """A rank waits in a call of a group that no source names; `only`: nobody else waits."""
 
     rank: int

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from diagnose.diagnosis import Axis, Topology
 from diagnose.text.ranks import ranks_phrase
@@ -35,8 +35,7 @@ _PLACES = {"PP": ("PP stage", "pipeline stage"), "DP": ("DP replica", "DP replic
 _NEARLY = 0.75  # of a unit's ranks must be suspects
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(NamedTuple):
     """A process group; `listed` when a dump lists the members (global ranks, in group order)."""
 
     key: str
@@ -52,8 +51,7 @@ class Group:
         return f"{self.desc} ({self.key})" if described else f"group {self.key}"
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(NamedTuple):
     """A part of the job: `label` such as `pipeline stage 2 (ranks 16-23)`; `text` is a sentence.
 
     `kind` is gpu, host, or what the axis makes: TP group, EP group, CP group, PP stage, DP

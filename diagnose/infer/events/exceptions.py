@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from diagnose.diagnosis import CodeFrame, PythonException
 from diagnose.lazy import expression
@@ -167,8 +167,7 @@ def _where(frames: Sequence[CodeFrame]) -> CodeFrame | None:
     return next((frame for frame in reversed(frames) if frame.own), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Printed:
+class Printed(NamedTuple):
     """The frames of one stack that a process printed, outermost first.
 
     `dump`: it was taken of a process that ran on, as by faulthandler; else an exception's.
@@ -178,8 +177,7 @@ class Printed:
     dump: bool
 
 
-@dataclass(frozen=True, slots=True)
-class LastTraceback:
+class LastTraceback(NamedTuple):
     """A rank's last stack: the collective call, the user's call site, the phase it shows.
 
     `row` is the index of the event of that call, else of its innermost frame.

@@ -7,8 +7,8 @@ its onset, not at the crash at its end: the last marker, bar or stack frame befo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from operator import itemgetter
+from typing import NamedTuple
 
 from diagnose.stories.silence import Silence
 from diagnose.stories.work import finished_bar, percent
@@ -30,8 +30,7 @@ BUSY = tuple(_DOING)  # work that one rank does while others wait
 MAIN_ONLY = ("preprocessing", "checkpoint", "evaluation")
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(NamedTuple):
     """The onset: its time (ns, None if unknown), the index of the first sign, and why."""
 
     time: int | None
@@ -174,8 +173,7 @@ def pending_since(timeline: Timeline, group: str | None, seq: int | None) -> Sta
     return Start(time, event.index, why)
 
 
-@dataclass(frozen=True, slots=True)
-class Activity:
+class Activity(NamedTuple):
     """What was going on at the onset: a phase, the event that shows it, and how surely.
 
     `moving`: an unfinished bar or begun phase of work that one rank does while others wait.
@@ -271,7 +269,7 @@ def _not_loading(activity: Activity, marks: Sequence[Event]) -> Activity:
     if activity.phase != "model_load" or activity.row is None:
         return activity
     saved = any(mark.phase == "checkpoint" for mark in marks if mark.index < activity.row)
-    return replace(activity, phase="checkpoint") if saved else activity
+    return activity._replace(phase="checkpoint") if saved else activity
 
 
 def _last_marker(marks: Sequence[Event]) -> Event | None:

@@ -6,28 +6,20 @@ Most ask for a word or a fact that a job does not have: an index says which a jo
 from __future__ import annotations
 
 import fnmatch
-import re
 from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from diagnose.catalog.entries import how_to_check, meets
-from diagnose.catalog.schema import Catalog, Condition, KnownIssue
+from diagnose.catalog.schema import ANY_JOB, WORDS_APART, Catalog, Condition, KnownIssue
+from diagnose.catalog.stored import issue_index
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.judge.verdict import DIFFER, Verdict
 from diagnose.infer.rules.base import Context, Hypothesis, Tier
 from diagnose.stories.passing import WAITED
 from diagnose.timeline.event import Meaning, Timeline
 
-# What an issue asks for, the rarest first; words are those of any log.
-_FIELDS = ("signature", "trainer", "fact", "framework", "wording")
-_GLOB = re.compile(r"[*?\[]")
-# Words apart, all digits alike: lines that differ in their numbers have the same words.
-_WORDS = {code: " " for code in range(128) if not re.match(r"[\w\n]", chr(code))}
-_WORDS |= dict.fromkeys(range(ord("0"), ord("9") + 1), "0")
-_ANY = ""  # the key of issues that any job may have
 _ROLES = ("cause", "effect", "aftermath")
 _TELLS = ("exception", "trouble", "handled")
 _SIZE = 1 << 20  # of all lines
@@ -50,8 +42,8 @@ def possible(
 ) -> list[KnownIssue]:
     """The issues that may hold, in the order of the catalog; wordings are looked for in `text`."""
     index = _index(catalog)
-    lines = {*text.translate(_WORDS).split("\n")}
-    present = {_ANY, *" ".join(lines).split()}
+    lines = {*text.translate(WORDS_APART).split("\n")}
+    present = {ANY_JOB, *" ".join(lines).split()}
     present.update(f"signature {id_.lower()}" for id_ in signatures)
     present.update(f"{fact} {value.lower()}" for fact, has in facts.values.items() for value in has)
     found = {number for key in index.keys() & present for number in index[key]}
@@ -59,42 +51,16 @@ def possible(
 
 
 @lru_cache(maxsize=2)
-def _index(catalog: Catalog) -> Mapping[str, list[int]]:
-    """Key → the numbers of the issues that need a job with it, or with another one of a few."""
-    index: dict[str, list[int]] = defaultdict(list)
-    for number, issue in enumerate(catalog.known_issues):
-        for key in _needed(issue):
-            index[key].append(number)
-    return index
+def _index(catalog: Catalog) -> Mapping[str, Sequence[int]]:
+    return issue_index(catalog.known_issues)
 
 
-def _needed(issue: KnownIssue) -> set[str]:
-    """The keys of which a job must have one."""
-    for name in _FIELDS:
-        for condition in issue.all:
-            keys = {_key(name, asked) for asked in getattr(condition, name)}
-            if keys and _ANY not in keys:
-                return keys
-    return {_ANY}
-
-
-def _key(name: str, asked: str) -> str:
-    """The key of what has this: a word, or with a blank a fact or a signature."""
-    if name == "wording":  # its words at both ends may be parts of longer ones
-        parts = (part.translate(_WORDS).split(" ")[1:-1] for part in asked.split("*"))
-        return max((word for words in parts for word in words), key=len, default=_ANY)
-    if name == "fact":
-        name, _, asked = asked.partition("=")
-    return f"{name} {asked.lower()}" if asked and not _GLOB.search(asked) else _ANY
-
-
-@dataclass(frozen=True, slots=True)
-class Lines:
+class Lines(NamedTuple):
     """The lines as one text, where each begins, and the index of its event."""
 
     text: str = ""
-    starts: list[int] = field(default_factory=list)
-    rows: list[int] = field(default_factory=list)
+    starts: Sequence[int] = ()
+    rows: Sequence[int] = ()
 
     def find(self, wording: str) -> int | None:
         """The event of the first line that has this wording; `*` stands for any text between."""
@@ -142,8 +108,7 @@ def _in_order(parts: list[str], text: str, start: int, end: int) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class Situation:
+class Situation(NamedTuple):
     """What conditions of known issues may ask about.
 
     `signatures` maps the ids seen to the index of their first event, `rows` are indices of events
@@ -158,8 +123,8 @@ class Situation:
     causes: frozenset[str]
     stall: Verdict | None = None
     ended: bool = False
-    rows: list[int] = field(default_factory=list)
-    lines: Lines = field(default_factory=Lines)
+    rows: Sequence[int] = ()
+    lines: Lines = Lines()
 
 
 def propose(context: Context) -> list[Hypothesis]:

@@ -13,7 +13,8 @@ it, whatever the message says.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from diagnose.catalog import reader
 from diagnose.catalog.reader import Reading, tokens
@@ -73,8 +74,7 @@ _CODE_RAISES = frozenset(
 _OF_ENVIRONMENT = ("environ", "getenv")  # a value that somebody set
 
 
-@dataclass(frozen=True, slots=True)
-class _Suggestion:
+class _Suggestion(NamedTuple):
     """A class with all lines that are read so, the surest first."""
 
     cause: str

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
@@ -43,8 +42,7 @@ _LEAST_STOPPED = 2  # ranks, since one alone proves little
 _STOPS = ("SIGTERM", "15")
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(NamedTuple):
     """What shows that a predicate holds.
 
     `summary` says it; `events` show it, the first sign first. `ranks` and `hosts` are who is to

@@ -1,6 +1,5 @@
 """Conditions of known issues, and what a known issue says about whom."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -149,8 +148,7 @@ def test_its_evidence_begins_with_the_signatures_it_asks_for() -> None:
 def test_its_culprits_come_from_the_collective(
     stall: Verdict, kind: str | None, ranks: list[int], said: str | None
 ) -> None:
-    fields = {name: getattr(SITUATION, name) for name in Situation.__dataclass_fields__}
-    situation = Situation(**(fields | {"stall": stall}))
+    situation = SITUATION._replace(stall=stall)
     (hypothesis,) = known(catalog(issues=(issue(all=[HOLDS], kind=kind),)), situation)
     assert (hypothesis.ranks, hypothesis.kind) == (ranks, said)
 
@@ -183,7 +181,7 @@ def test_wording_is_that_of_a_line_of_failure(make: Any, wording: str, answer: b
 
 def seen_with(make: Any, versions: dict[str, str]) -> Situation:
     facts = Facts({f"version.{package}": [text] for package, text in versions.items()})
-    return replace(situation(context(make(step(1), DIED))), facts=facts)
+    return situation(context(make(step(1), DIED)))._replace(facts=facts)
 
 
 def test_an_issue_of_the_version_in_the_log(make: Any) -> None:

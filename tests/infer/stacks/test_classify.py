@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -341,7 +340,7 @@ def test_every_state_has_words() -> None:
 
 def test_frames_without_an_innermost_meaning_are_shown() -> None:
     stack = stacks(text(0, *VAGUE))[0]
-    bare = replace(stack, frames=(Frame("??", "libc.so.6", None, True), *stack.frames))
+    bare = stack._replace(frames=(Frame("??", "libc.so.6", None, True), *stack.frames))
     (place,) = places([bare])
     assert (place.state, place.site, place.detail) == (
         "unknown", "train.py:50", "step in train.py:50",
