@@ -129,15 +129,18 @@ class Jobs:
 def joined(parts: Sequence[Part], endings: Mapping[str, str]) -> Jobs:
     """The jobs of all parts; `endings` gives the text for `ending` by source.
 
-    Takes the lists and texts out of the parts, to have each of them there only once.
+    Takes the columns out of the parts, to have each of them there only once.
     """
     texts = {name: coded([part.texts.pop(name) for part in parts]) for name in [*parts[0].texts]}
     unique = {
-        name: pa.concat_arrays([part.unique[name] for part in parts]) for name in parts[0].unique
+        name: pa.concat_arrays([part.unique.pop(name) for part in parts])
+        for name in [*parts[0].unique]
     }
     numbers = {
-        name: np.concatenate([part.numbers[name] for part in parts]) for name in parts[0].numbers
+        name: np.concatenate([part.numbers.pop(name) for part in parts])
+        for name in [*parts[0].numbers]
     }
+    pa.default_memory_pool().release_unused()
     verdict, cause = texts["verdict"], texts["class"]
     source = unique["source"]
     hosts, culprits = _hosts(parts, numbers["ranks"])
@@ -160,7 +163,7 @@ def joined(parts: Sequence[Part], endings: Mapping[str, str]) -> Jobs:
         ending=_endings(cause, source, endings, texts["note"], texts["title"]),
         hosts=hosts,
         culprit_hosts=culprits,
-        frameworks=_lists(parts, "frameworks"),
+        frameworks=_lists(parts, "frameworks", {}, _values(parts, "frameworks")),
         gpu_hours_lost=numbers["gpu_hours_lost"],
         duration_hung_s=numbers["duration_hung_s"],
         time=time,
@@ -224,18 +227,30 @@ def _distinct(names: pa.StringArray, sources: pa.StringArray) -> pa.StringArray:
     return names
 
 
-def _items(parts: Sequence[Part], name: str) -> tuple[np.ndarray, Coded[str]]:
-    """The items of all lists of a column one after another, and the row of each."""
-    lists = [part.lists.pop(name) for part in parts]
-    lengths = np.concatenate([counts for counts, _ in lists])
-    rows = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
-    return rows, coded([items for _, items in lists])
+def _lists(parts: Sequence[Part], name: str, names: Mapping[str, str], values: list[str]) -> Lists:
+    """A column of lists under the names that `names` gives, the ones in `values` alone.
+
+    Part by part, as the pairs of a large fleet are the most that there is of it. Takes the lists
+    out of the parts.
+    """
+    places = {value: place for place, value in enumerate(values)}
+    first, rows, items = 0, [np.zeros(0, dtype=np.int32)], [np.zeros(0, dtype=np.int32)]
+    for one in parts:
+        lengths, column = one.lists.pop(name)
+        known = column.dictionary.to_pylist()
+        codes = np.array([places.get(names.get(text, text), -1) for text in known], dtype=np.int32)
+        item = codes[column.indices.to_numpy(zero_copy_only=False)] if known else items[0]
+        row = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
+        found = pairs(pair_keys(row[item >= 0], item[item >= 0], values), len(lengths), values)
+        rows.append(found.rows + np.int32(first))
+        items.append(found.items)
+        first += len(lengths)
+    return Lists(np.concatenate(rows), np.concatenate(items), first, values)
 
 
-def _lists(parts: Sequence[Part], name: str) -> Lists:
-    rows, column = _items(parts, name)
-    size = sum(map(len, parts))
-    return pairs(pair_keys(rows, column.codes, column.values), size, column.values)
+def _values(parts: Sequence[Part], name: str) -> list[str]:
+    """What is in the lists of a column, sorted."""
+    return sorted({text for one in parts for text in one.lists[name][1].dictionary.to_pylist()})
 
 
 def _hosts(parts: Sequence[Part], ranks: np.ndarray) -> tuple[Lists, Lists]:
@@ -243,22 +258,13 @@ def _hosts(parts: Sequence[Part], ranks: np.ndarray) -> tuple[Lists, Lists]:
 
     The hosts of the jobs and the culprits, both with the same values, which are in their order.
     """
-    raw = _items(parts, "hosts"), _items(parts, "culprit_hosts")
-    named = {host for _, column in raw for host in column.values}
+    named = {host for column in ("hosts", "culprit_hosts") for host in _values(parts, column)}
     names = {host: host.split(".")[0] for host in named}
     names = {host: short if short in named else host for host, short in names.items()}
     values = sorted({name for name in names.values() if name.lower() not in _NOT_A_NODE})
-    places = {name: place for place, name in enumerate(values)}
-
-    def tidy(rows: np.ndarray, column: Coded[str]) -> Lists:
-        codes = np.array([places.get(names[host], -1) for host in column.values], dtype=np.int32)
-        items = codes[column.codes]
-        keep = items >= 0
-        return pairs(pair_keys(rows[keep], items[keep], values), len(ranks), values)
-
-    hosts, culprits = (tidy(*one) for one in raw)
+    hosts, culprits = (_lists(parts, name, names, values) for name in ("hosts", "culprit_hosts"))
     whole = ~(ranks > MAX_RANKS_A_HOST * hosts.lengths())
-    return hosts.only(whole), culprits
+    return (hosts if whole.all() else hosts.only(whole)), culprits
 
 
 def _times(parts: Sequence[Part]) -> tuple[np.ndarray, np.ndarray]:
@@ -267,7 +273,7 @@ def _times(parts: Sequence[Part]) -> tuple[np.ndarray, np.ndarray]:
     A clock that is ahead of the archive is wrong; logs without a year get the wrong one easily.
     """
     stated = {
-        name: np.concatenate([part.times[name] for part in parts])
+        name: np.concatenate([part.times.pop(name) for part in parts])
         for name in ("mtime", "onset", "ended", "started")
     }
     written, time = stated["mtime"], np.full(len(stated["mtime"]), np.datetime64("NaT", "us"))

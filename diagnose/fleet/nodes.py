@@ -32,7 +32,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from diagnose.fleet.columns import Lists, pair_keys, pairs, positions, span, total
+from diagnose.fleet.columns import Lists, pair_keys, pairs, positions, span, tally, total
 from diagnose.fleet.jobs import Jobs
 from diagnose.text.ranks import runs
 
@@ -185,7 +185,9 @@ def _places(jobs: Jobs, named: Lists, placed: np.ndarray) -> _Places:
     """Incidents as places; the host named by most of the retries of an incident is blamed."""
     rows = np.flatnonzero(placed)
     _, first, number = np.unique(jobs.incident[rows], return_index=True, return_inverse=True)
-    hosts = jobs.hosts.only(placed).at(rows[first])
+    order = np.argsort(first)  # an incident's number is a row that may have no place
+    first, number = first[order], np.argsort(order)[number]
+    hosts = jobs.hosts.at(rows[first])
     # The votes of each incident.
     incident = np.zeros(len(jobs), dtype=np.int64)
     incident[rows] = number
@@ -200,7 +202,7 @@ def _places(jobs: Jobs, named: Lists, placed: np.ndarray) -> _Places:
     whole = hosts.union(accused)
     blamed = np.zeros(len(whole.rows), dtype=bool)
     blamed[positions(accused.keys(), whole.keys())[1]] = True
-    known = np.bincount(whole.items, minlength=len(whole.values)) > 0
+    known = tally(whole.items, len(whole.values)) > 0
     host = (np.cumsum(known) - 1).astype(np.int32)[whole.items]
     wide = np.searchsorted(1 << np.arange(32), whole.lengths() - 1, side="right").astype(np.int8)
     wide = np.where(hosts.lengths() > 0, wide + 1, 0)
@@ -212,13 +214,13 @@ def _suspects(places: _Places) -> list[Suspect]:
     """The suspects, the strongest first, without what only the frame tells."""
     found: list[Suspect] = []
     widths = int(places.width.max(initial=0)) + 1
-    tally = _tally(places, widths)
+    counts = _tally(places, widths)
     flagged: set[int] = set()
     while True:
-        total, expected = tally.blamed.sum(axis=1), tally.expected()
+        total, expected = counts.blamed.sum(axis=1), counts.expected()
         ratio = total / np.maximum(expected, _LEAST_EXPECTED)
         worth = np.flatnonzero((total >= MIN_INCIDENTS) & (ratio >= MIN_RATIO))
-        chances = {int(at): _chance(tally, int(at)) for at in worth if int(at) not in flagged}
+        chances = {int(at): _chance(counts, int(at)) for at in worth if int(at) not in flagged}
         if not chances:
             return found
         worst = min(chances, key=lambda at: (chances[at], -ratio[at], places.hosts[at]))
@@ -228,35 +230,34 @@ def _suspects(places: _Places) -> list[Suspect]:
         flagged.add(worst)
         found.append(
             Suspect(
-                places.hosts[worst], int(tally.places[worst].sum()), int(total[worst]),
+                places.hosts[worst], int(counts.places[worst].sum()), int(total[worst]),
                 round(float(expected[worst]), 3), round(float(ratio[worst]), 2), p,
                 0, {}, [], None, None, None,
             )
         )  # fmt: skip
         places = places.without(worst)
-        tally = _tally(places, widths)
+        counts = _tally(places, widths)
 
 
 def _tally(places: _Places, widths: int) -> _Tally:
-    cells = places.host * widths + places.width
+    cells = places.host * np.int32(widths) + places.width
     shape = (len(places.hosts), widths)
     taken, blamed = (
-        np.bincount(some, minlength=shape[0] * widths).reshape(shape)
-        for some in (cells, cells[places.blamed])
+        tally(some, shape[0] * widths).reshape(shape) for some in (cells, cells[places.blamed])
     )
     return _Tally(taken, blamed)
 
 
-def _chance(tally: _Tally, node: int) -> float:
+def _chance(counts: _Tally, node: int) -> float:
     """P(a node with these places has at least this much blame), all places being alike."""
-    chances = binomial(int(tally.blamed[:, 0].sum()), float(tally.share()[node]))
-    for width in 1 + np.flatnonzero(tally.places[node, 1:]):
-        all_places, all_blamed = tally.places[:, width].sum(), tally.blamed[:, width].sum()
+    chances = binomial(int(counts.blamed[:, 0].sum()), float(counts.share()[node]))
+    for width in 1 + np.flatnonzero(counts.places[node, 1:]):
+        all_places, all_blamed = counts.places[:, width].sum(), counts.blamed[:, width].sum()
         chances = np.convolve(
             chances,
-            hypergeometric(int(all_places), int(all_blamed), int(tally.places[node, width])),
+            hypergeometric(int(all_places), int(all_blamed), int(counts.places[node, width])),
         )
-    return float(min(1.0, chances[int(tally.blamed[node].sum()) :].sum()))
+    return float(min(1.0, chances[int(counts.blamed[node].sum()) :].sum()))
 
 
 def hypergeometric(population: int, marked: int, drawn: int) -> np.ndarray:
@@ -297,11 +298,10 @@ def _log_factorials(most: int) -> np.ndarray:
 def _counts(places: _Places) -> tuple[list[int], list[int], list[int]]:
     """For each node its jobs, those in which it was blamed, and those in which another one was."""
     number = len(places.hosts)
-    accused = np.bincount(places.job, places.blamed)[places.job] > 0 if number else places.blamed
-    of = (slice(None), places.blamed, accused & ~places.blamed)
-    took_part, blamed, victim = (
-        np.bincount(places.host[which], minlength=number).tolist() for which in of
-    )
+    ill = np.zeros(int(places.job.max(initial=-1)) + 1, dtype=bool)
+    ill[places.job[places.blamed]] = True
+    of = (slice(None), places.blamed, ill[places.job] & ~places.blamed)
+    took_part, blamed, victim = (tally(places.host[which], number).tolist() for which in of)
     return took_part, blamed, victim
 
 
