@@ -142,7 +142,9 @@ def write(rng: np.random.Generator, out: Path, found: Planted, shape: Shape, nod
                 rows(rng, found, shape, nodes, first, count, teams),
             )
     database.close()
-    found.rates = {f"team{at:02d}": float(teams[1, at] / max(1, teams[0, at])) for at in range(TEAMS)}
+    found.rates = {
+        f"team{at:02d}": float(teams[1, at] / max(1, teams[0, at])) for at in range(TEAMS)
+    }
     truth = asdict(found) | {"goodput": found.goodput}
     (out / "truth.json").write_text(json.dumps(truth, indent=2) + "\n")
 
@@ -156,7 +158,9 @@ def rows(
     width = np.array(shape.widths)[rng.choice(len(shape.widths), count, p=weights)]
     wide = np.minimum(np.maximum(width, 1), nodes)
     gpus = np.where(width == 0, 1, wide * GPUS)
-    start_node = (rng.random(count) * (nodes - wide + 1)).astype(int)  # schedulers place side by side
+    start_node = (rng.random(count) * (nodes - wide + 1)).astype(
+        int
+    )  # schedulers place side by side
     length = np.exp(rng.normal(np.log(shape.median_h), shape.spread, count)).clip(0.02, 336)
     at = (first + np.sort(rng.random(count)) * count) / found.jobs  # share of the year
     week = (at * WEEKS).astype(int)

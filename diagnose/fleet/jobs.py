@@ -9,6 +9,7 @@
 | time | UTC, when it went wrong or ended |
 | day, week | days since 1970 of that time, and of the Monday before it; NEVER without a time |
 | incident | the same number for retries: same hosts, fingerprint, day |
+| held_h, ran_h | hours from the first to the last line, and to the onset; NaN where not known |
 
 The others are as `diagnose scan` writes them (`diagnose.batch.results.COLUMNS`).
 """
@@ -16,8 +17,8 @@ The others are as `diagnose scan` writes them (`diagnose.batch.results.COLUMNS`)
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,9 @@ from diagnose.fleet.columns import (
 )
 
 TROUBLED = ("hung", "failed", "unknown")
+OTHER = "other"  # verdict of a job that failed for a cause that is not asked for
 MAX_RANKS_A_HOST = 16  # with more of them the list of hosts is not whole
+MAX_HOURS = 8760.0  # of a job: with more the clocks are wrong
 NEVER = -1_000_000
 _FIRST, _LAST = np.datetime64("1970-01-01", "us"), np.datetime64("2200-01-01", "us")
 _LATE = np.timedelta64(2, "D")  # a log cannot end this long after its archive was written
@@ -74,6 +77,10 @@ class Jobs:
     frameworks: Lists
     gpu_hours_lost: np.ndarray
     duration_hung_s: np.ndarray
+    ranks: np.ndarray
+    started: np.ndarray
+    held_h: np.ndarray
+    ran_h: np.ndarray
     time: np.ndarray
     by_file: np.ndarray
     day: np.ndarray
@@ -85,6 +92,35 @@ class Jobs:
     def __len__(self) -> int:
         """How many jobs."""
         return len(self.job)
+
+    def only(self, mask: np.ndarray) -> Jobs:
+        """The jobs of the mask. What no row has any more stays among the values of a column."""
+        if mask.all():
+            return self
+        rows = np.flatnonzero(mask)
+        found: dict[str, Any] = {}
+        for name in (field.name for field in fields(self)):
+            column = getattr(self, name)
+            if isinstance(column, Coded):
+                found[name] = Coded(column.codes[rows], column.values)
+            elif isinstance(column, Lists):
+                found[name] = column.at(rows)
+            else:
+                found[name] = (
+                    column.take(pa.array(rows)) if isinstance(column, pa.Array) else column[rows]
+                )
+        _, first, place = np.unique(found["incident"], return_index=True, return_inverse=True)
+        return Jobs(**found | {"incident": first[place]})
+
+    def of_causes(self, causes: Collection[str]) -> Jobs:
+        """The same jobs, of which only those with such a cause count as affected.
+
+        The verdict of one that went wrong for another cause is OTHER.
+        """
+        asked = self.troubled & self.cause.where(causes.__contains__)
+        names = [*self.verdict.values, OTHER]
+        codes = np.where(self.troubled & ~asked, len(names) - 1, self.verdict.codes)
+        return replace(self, verdict=Coded(codes, names), troubled=asked)
 
     def in_time(self, rows: np.ndarray) -> np.ndarray:
         """These rows by their time, then by the name of the job; without a time at the end."""
@@ -144,8 +180,11 @@ def joined(parts: Sequence[Part], endings: Mapping[str, str]) -> Jobs:
     verdict, cause = texts["verdict"], texts["class"]
     source = unique["source"]
     hosts, culprits = _hosts(parts, numbers["ranks"])
-    time, by_file = _times(parts)
+    stated = _stated(parts)
+    time, by_file = _times(stated)
+    held, ran = _lengths(stated, numbers["duration_hung_s"], verdict)
     day = np.where(np.isnat(time), NEVER, time.astype("datetime64[D]").astype(np.int64))
+    day = day.astype(np.int32)
     troubled = verdict.where(TROUBLED.__contains__)
     return Jobs(
         job=_distinct(unique["job"], source),
@@ -166,6 +205,10 @@ def joined(parts: Sequence[Part], endings: Mapping[str, str]) -> Jobs:
         frameworks=_lists(parts, "frameworks", {}, _values(parts, "frameworks")),
         gpu_hours_lost=numbers["gpu_hours_lost"],
         duration_hung_s=numbers["duration_hung_s"],
+        ranks=numbers["ranks"].astype(np.float32),
+        started=stated["started"],
+        held_h=held,
+        ran_h=ran,
         time=time,
         by_file=by_file,
         day=day,
@@ -267,22 +310,42 @@ def _hosts(parts: Sequence[Part], ranks: np.ndarray) -> tuple[Lists, Lists]:
     return (hosts if whole.all() else hosts.only(whole)), culprits
 
 
-def _times(parts: Sequence[Part]) -> tuple[np.ndarray, np.ndarray]:
+def _stated(parts: Sequence[Part]) -> dict[str, np.ndarray]:
+    """The times of the jobs as stated; NaT for those that cannot be."""
+    found = {
+        name: np.concatenate([part.times.pop(name) for part in parts])
+        for name in ("mtime", "onset", "ended", "started")
+    }
+    written = found["mtime"]
+    written[~((written > _FIRST) & (written < _LAST))] = np.datetime64("NaT", "us")
+    for name in ("onset", "ended", "started"):
+        one = found[name]
+        right = (one >= _FIRST) & (one <= _LAST) & ~(one > written + _LATE)
+        found[name] = np.where(right, one, np.datetime64("NaT", "us"))
+    return found
+
+
+def _times(stated: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """When each job went wrong: onset, else end, begin, or the time of its archive; which are such.
 
     A clock that is ahead of the archive is wrong; logs without a year get the wrong one easily.
     """
-    stated = {
-        name: np.concatenate([part.times.pop(name) for part in parts])
-        for name in ("mtime", "onset", "ended", "started")
-    }
-    written, time = stated["mtime"], np.full(len(stated["mtime"]), np.datetime64("NaT", "us"))
-    written[~((written > _FIRST) & (written < _LAST))] = np.datetime64("NaT", "us")
-    for name in ("onset", "ended", "started"):
-        one = stated[name]
-        right = (one >= _FIRST) & (one <= _LAST) & ~(one > written + _LATE)
-        time = np.where(np.isnat(time) & right, one, time)
+    written, time = stated["mtime"], stated["onset"]
+    for name in ("ended", "started"):
+        time = np.where(np.isnat(time), stated[name], time)
     return np.where(np.isnat(time), written, time), np.isnat(time) & ~np.isnat(written)
+
+
+def _lengths(
+    stated: Mapping[str, np.ndarray], hung_s: np.ndarray, verdict: Coded[str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Hours that each job held its GPUs, and ran before anything went wrong; NaN: not known."""
+    hour = np.timedelta64(1, "h")
+    held = ((stated["ended"] - stated["started"]) / hour).astype(np.float32)
+    held[~((held >= 0) & (held < MAX_HOURS))] = np.nan
+    hung = np.where(verdict.where(WELL.__contains__), 0.0, hung_s / 3600).astype(np.float32)
+    hung[~(hung <= held + 1 / 60)] = np.nan  # NaN, or longer than the job
+    return np.where(np.isnan(hung), np.nan, held), np.maximum(held - hung, 0)
 
 
 def _incidents(
