@@ -19,7 +19,7 @@ import typer
 from diagnose.cli.options import ColorOption, Patterns, Title, file_path, named, path
 from diagnose.cli.output import Color, clean, note, say, show, write
 from diagnose.errors import InputError
-from diagnose.runtime.command import INTERRUPTED
+from diagnose.runtime.command import INTERRUPTED, return_memory
 from diagnose.runtime.files import write_text
 from diagnose.text.ranks import counted
 
@@ -286,6 +286,7 @@ def fleet(
     from diagnose.fleet import read, summarise
     from diagnose.fleet.grouping import chosen
 
+    return_memory()
     catalog = load_catalog(patterns or ())
     titles = {name: one.title for name, one in catalog.classes.items()}
     folder = folder_of(results)

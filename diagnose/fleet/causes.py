@@ -28,9 +28,9 @@ class Group:
     `share` is the part of all troubled jobs (hung, failed, unknown) that are in this group, `rate`
     the part of its jobs that are troubled (by cause: of all jobs), with `rate_low` and `rate_high`
     (Wilson, 95 %). `causes` counts its troubled jobs by cause, `examples` are the last of them.
-    `gpu_hours_lost` sums troubled jobs (by host: those it is blamed for), None if there are some and no cost is known
-    and a lower bound where `cost_unknown` jobs lack it. `weekly` counts troubled jobs in the weeks
-    of the fleet. `blamed` and `victim` are for hosts: jobs that name it as a culprit, and jobs in
+    `gpu_hours_lost` sums troubled jobs (by host: those it is blamed for), None if there are some
+    and no cost is known, and a lower bound where `cost_unknown` jobs lack it. `weekly` counts
+    troubled jobs in the weeks of the fleet. `blamed` and `victim` are for hosts: jobs that name it as a culprit, and jobs in
     which another host is named.
     """
 

@@ -150,6 +150,9 @@ def _crossed(page: _Sheet, fleet: Fleet) -> None:
     causes = words.crossed(shown, MAX_CROSSED)
     if fleet.by == CAUSE or len(causes) < 2:
         return
+    room = page.full - max(len(group.name) for group in shown) - len("  others  ") - 2
+    while sum(len(cause) + 2 for cause in causes) > max(room, 24):
+        causes.pop()
     rows = []
     for group in shown:
         counts = [group.causes.get(cause, 0) for cause in causes]

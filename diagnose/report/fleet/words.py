@@ -23,6 +23,7 @@ from diagnose.report.safe import clean, each, escaped, masked_strings
 from diagnose.report.words import names, sentence
 
 UNKNOWN = "unknown"
+MIN_FAILURES = 10  # with fewer, a rate says nothing about jobs of another size
 _MANY_H = 240  # hours, from which on days are easier to grasp
 _BARS = "▁▂▃▄▅▆▇█"
 # How jobs ended, and how it is said.
@@ -214,16 +215,18 @@ def ettr(found: Reliability) -> str:
 
 def projections(found: Reliability) -> str:
     """What the rate of failures means for large jobs."""
-    known = [one for one in found.projections if one.mtbf.hours is not None]
+    known = [one for one in found.projections if one.mtbf.failures >= MIN_FAILURES]
     parts = [f"{one.gpus:,} GPUs {mtbf(one.mtbf)}, ETTR {part(one.ettr)}" for one in known]
     return f"by causes tied to a node: {'; '.join(parts)}" if parts else ""
 
 
 def trend(found: Trend) -> str:
     """`28 incidents, 35 before: ×0.81 a job (0.39 to 1.68), no change shown`."""
-    ratio = "" if found.ratio is None else f"{times(found.ratio)} a job "
     many = f"{found.now:,} incident{'' if found.now == 1 else 's'}, {found.before:,} before"
-    return f"{many}: {ratio}({between(found)}), {found.direction}"
+    ratio = f"{times(found.ratio)} a job ({between(found)})"
+    if found.ratio is None:
+        ratio = f"at least ×{found.low:,.2f} a job"
+    return f"{many}: {ratio}, {found.direction}"
 
 
 def times(ratio: float | None) -> str:
@@ -233,13 +236,13 @@ def times(ratio: float | None) -> str:
 
 def between(found: Trend) -> str:
     """`0.39 to 1.68`, the interval of a ratio."""
-    return f"{found.low:,.2f} to {'∞' if found.high is None else f'{found.high:,.2f}'}"
+    return f"{found.low:,.2f} to {'no bound' if found.high is None else f'{found.high:,.2f}'}"
 
 
-def heat(many: int, groups: Sequence[Group], cause: str) -> int:
-    """How dark a cell of the table by cause is, from 0 to 4, against the others of its cause."""
-    most = max((group.causes.get(cause, 0) for group in groups), default=0)
-    return -(-4 * many // most) if most else 0
+def heats(groups: Sequence[Group]) -> dict[int, int]:
+    """How dark a cell of the table by cause is, from 0 to 4, for each count there is."""
+    counts = {0, *(count for group in groups for count in group.causes.values())}
+    return {count: -(-4 * count // (max(counts) or 1)) for count in counts}
 
 
 def lister(by: str, name: str) -> str:
@@ -252,7 +255,7 @@ def windows(found: Trends) -> str:
     """What a trend compares."""
     wide = "week" if found.weeks == 1 else f"{found.weeks} weeks"
     return sentence(
-        f"the {wide} from {found.now} ({jobs(found.jobs_now)}) against the {wide} from "
+        f"The {wide} from {found.now} ({jobs(found.jobs_now)}) against the {wide} from "
         f"{found.before} ({jobs(found.jobs_before)}); retries count once, intervals are of 95 % "
         "for all causes together"
     )
@@ -263,7 +266,7 @@ def forecast(found: Forecast) -> str:
     wide = "week" if found.weeks == 1 else f"{found.weeks} weeks"
     lost = "" if found.gpu_hours_lost is None else f", {number(found.gpu_hours_lost)} GPU-hours"
     return (
-        f"if nothing changes, the next {wide}: {found.incidents:,.0f} "
+        f"If nothing changes, the next {wide}: {found.incidents:,.0f} "
         f"incident{'' if found.incidents == 1 else 's'} ({found.low:,.0f} to "
         f"{found.high:,.0f}){lost}"
     )
