@@ -241,46 +241,47 @@ class FleetFormat(StrEnum):
     slurm_exclude = "slurm-exclude"
 
 
+FleetOutput = Annotated[FleetFormat, typer.Option("--format", help="Output format.")]
+Folder = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RESULTS", parser=path, help="Results folder written by `diagnose scan`."
+    ),
+]
+Top = Annotated[int | None, typer.Option("--top", metavar="N", min=1, help="Rows of each list.")]
+All = Annotated[bool, typer.Option("--all", help="All rows of each list.")]
+ListJobs = Annotated[
+    bool, typer.Option("--jobs", help="List the jobs that went wrong, the latest first.")
+]
+Reports = Annotated[
+    int,
+    typer.Option("--reports", metavar="N", min=0, help="Write post-mortems of the N worst jobs."),
+]
+NoRedact = Annotated[bool, typer.Option("--no-redact", help="Do not mask secrets in the page.")]
+
+
 def fleet(
-    results: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RESULTS", parser=path, help="Results folder written by `diagnose scan`."
-        ),
-    ],
+    results: Folder,
     by: By = "cause",
     since: Newer = None,
     until: Older = None,
     cause: Classes = None,
     label: Having = None,
-    top: Annotated[
-        int | None, typer.Option("--top", metavar="N", min=1, help="Rows of each list.")
-    ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All rows of each list.")] = False,
-    list_jobs: Annotated[
-        bool, typer.Option("--jobs", help="List the jobs that went wrong, the latest first.")
-    ] = False,
+    top: Top = None,
+    everything: All = False,
+    list_jobs: ListJobs = False,
     price: Price = None,
     checkpoint_every: Every = 60,
-    output: Annotated[
-        FleetFormat, typer.Option("--format", help="Output format.")
-    ] = FleetFormat.terminal,
+    output: FleetOutput = FleetFormat.terminal,
     page: Page = None,
     table: Table = None,
-    reports: Annotated[
-        int,
-        typer.Option(
-            "--reports", metavar="N", min=0, help="Write post-mortems of the N worst jobs."
-        ),
-    ] = 0,
+    reports: Reports = 0,
     title: Title = None,
     patterns: Patterns = None,
     color: ColorOption = Color.auto,
-    no_redact: Annotated[
-        bool, typer.Option("--no-redact", help="Do not mask secrets in the page.")
-    ] = False,
+    no_redact: NoRedact = False,
 ) -> None:
-    """Summarise scanned jobs: failures, cost, suspect nodes."""
+    """Summarise scanned jobs: rates, cost, MTBF, suspect nodes."""
     from diagnose.batch.results import export, folder_of
     from diagnose.catalog.load import load_catalog
     from diagnose.fleet import read, summarise
@@ -288,7 +289,6 @@ def fleet(
 
     return_memory()
     catalog = load_catalog(patterns or ())
-    titles = {name: one.title for name, one in catalog.classes.items()}
     folder = folder_of(results)
     wanted, filters = _filter(since, until, cause or (), label or ())
     jobs = chosen(read(folder), wanted)
@@ -297,29 +297,36 @@ def fleet(
         export(folder, table)
         say(f"wrote {clean(str(table))}")
     if reports:
-        from diagnose.fleet.reports import write_reports
-
-        given = tuple(str(path) for path in patterns or ())
-        count = write_reports(
-            jobs, folder, reports, patterns=given, redact=not no_redact, warn=note
-        )
-        say(f"{counted(count, 'post-mortem')} in {clean(str(folder / 'reports'))}")
+        _write_reports(jobs, folder, reports, patterns or (), redact=not no_redact)
     if list_jobs:
         _print_jobs(jobs, output, color, top)
         return
     found = summarise(
-        jobs,
-        by=by,
-        titles=titles,
-        results=folder,
-        catalog=catalog,
-        filters=filters,
-        price=price,
+        jobs, by=by, titles={name: one.title for name, one in catalog.classes.items()},
+        results=folder, catalog=catalog, filters=filters, price=price,
         checkpoint_h=checkpoint_every / 60,
-    )
+    )  # fmt: skip
     if page is not None:
         _write_page(found, page, folder, title, redact=not no_redact)
     _print(found, output, color, top)
+
+
+def _write_reports(
+    jobs: Jobs, folder: Path, most: int, patterns: Sequence[Path], *, redact: bool
+) -> None:
+    from diagnose.fleet.reports import write_reports
+
+    given = tuple(str(path) for path in patterns)
+    count = write_reports(jobs, folder, most, patterns=given, redact=redact, warn=note)
+    say(f"{counted(count, 'post-mortem')} in {clean(str(folder / 'reports'))}")
+
+
+def _write_page(found: Fleet, page: Path, folder: Path, title: str | None, *, redact: bool) -> None:
+    from diagnose.report.fleet import html
+
+    links = html.link_base(page, folder)
+    write_text(page, html.render(found, links=links, title=title, redact=redact))
+    say(f"wrote {clean(str(page))}")
 
 
 def _filter(
@@ -362,14 +369,6 @@ def _print_jobs(jobs: Jobs, output: FleetFormat, color: Color, top: int | None) 
         write(words.jobs_csv(found), encoding="utf-8")
     else:
         raise InputError("--jobs is printed as terminal, json or csv")
-
-
-def _write_page(found: Fleet, page: Path, folder: Path, title: str | None, *, redact: bool) -> None:
-    from diagnose.report.fleet import html
-
-    links = html.link_base(page, folder)
-    write_text(page, html.render(found, links=links, title=title, redact=redact))
-    say(f"wrote {clean(str(page))}")
 
 
 def _print(found: Fleet, output: FleetFormat, color: Color, top: int | None) -> None:

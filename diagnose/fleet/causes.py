@@ -30,8 +30,9 @@ class Group:
     (Wilson, 95 %). `causes` counts its troubled jobs by cause, `examples` are the last of them.
     `gpu_hours_lost` sums troubled jobs (by host: those it is blamed for), None if there are some
     and no cost is known, and a lower bound where `cost_unknown` jobs lack it. `weekly` counts
-    troubled jobs in the weeks of the fleet. `blamed` and `victim` are for hosts: jobs that name it as a culprit, and jobs in
-    which another host is named.
+    troubled jobs in the weeks of the fleet. `blamed` and `victim` are for hosts: jobs that name it
+    as a culprit, and jobs in which another host is named. `other` went wrong for causes that are
+    not asked for.
     """
 
     name: str

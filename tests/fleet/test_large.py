@@ -11,8 +11,8 @@ import pytest
 
 from diagnose.catalog.load import load_catalog
 from diagnose.fleet.causes import count, weeks
-from diagnose.fleet.grouping import NOT_KNOWN
 from diagnose.fleet.columns import pairs, positions, split, total
+from diagnose.fleet.grouping import NOT_KNOWN
 from diagnose.fleet.jobs import Jobs
 from diagnose.fleet.nodes import nodes
 from diagnose.fleet.recurring import recurring, unknowns
