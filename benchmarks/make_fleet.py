@@ -191,7 +191,7 @@ def rows(
     texts = [np.datetime_as_string(one).tolist() for one in (began, onset, ended)]
     blamed = culprits(rng, found, start_node, wide, more)
     of_node = rng.random(count) < 0.6
-    kind = rng.integers(4, size=count)
+    kind = np.minimum(rng.exponential(60, count), 400).astype(int)  # of one cause
     stamps = ended.astype(np.int64) / 1e6 + 600
     planted_unit = found.kind in ("node", "leaf", "rail", "rack")
     due = rng.random(count) < more / (1 + more)  # the failure is that of the planted unit

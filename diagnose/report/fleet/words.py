@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, fields, replace
@@ -247,8 +248,8 @@ def heats(groups: Sequence[Group]) -> dict[int, int]:
 
 def lister(by: str, name: str) -> str:
     """The options with which `fleet` lists the jobs of a group."""
-    asked = f"--class {name}" if by == CAUSE else f"--label {by}={name}"
-    return f"diagnose fleet RESULTS --jobs {asked}"
+    asked = ("--class", name) if by == CAUSE else ("--label", f"{by}={name}")
+    return f"diagnose fleet RESULTS --jobs {shlex.join(asked)}"
 
 
 def windows(found: Trends) -> str:
