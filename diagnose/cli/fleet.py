@@ -241,6 +241,15 @@ class FleetFormat(StrEnum):
     slurm_exclude = "slurm-exclude"
 
 
+Places = Annotated[
+    Path | None,
+    typer.Option(
+        "--topology",
+        metavar="FILE",
+        parser=path,
+        help="Where the nodes are: a CSV (host,rack,leaf), topology.conf, or kubectl's nodes.",
+    ),
+]
 FleetOutput = Annotated[FleetFormat, typer.Option("--format", help="Output format.")]
 Folder = Annotated[
     Path,
@@ -272,6 +281,7 @@ def fleet(
     list_jobs: ListJobs = False,
     price: Price = None,
     checkpoint_every: Every = 60,
+    topology: Places = None,
     output: FleetOutput = FleetFormat.terminal,
     page: Page = None,
     table: Table = None,
@@ -286,6 +296,7 @@ def fleet(
     from diagnose.catalog.load import load_catalog
     from diagnose.fleet import read, summarise
     from diagnose.fleet.grouping import chosen
+    from diagnose.fleet.topology import read_topology
 
     return_memory()
     catalog = load_catalog(patterns or ())
@@ -304,7 +315,7 @@ def fleet(
     found = summarise(
         jobs, by=by, titles={name: one.title for name, one in catalog.classes.items()},
         results=folder, catalog=catalog, filters=filters, price=price,
-        checkpoint_h=checkpoint_every / 60,
+        checkpoint_h=checkpoint_every / 60, topology=read_topology(topology) if topology else None,
     )  # fmt: skip
     if page is not None:
         _write_page(found, page, folder, title, redact=not no_redact)

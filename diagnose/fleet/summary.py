@@ -21,6 +21,7 @@ from diagnose.fleet.jobs import OTHER, Jobs
 from diagnose.fleet.nodes import Nodes, nodes
 from diagnose.fleet.recurring import Gap, Recurring, recurring, unknowns, unreadable
 from diagnose.fleet.reliability import CHECKPOINT_H, Reliability, reliability
+from diagnose.fleet.topology import Topology
 from diagnose.fleet.trend import Trends, trends
 
 SCHEMA = "diagnose-fleet/1"
@@ -112,16 +113,18 @@ def summarise(
     filters: Sequence[str] = (),
     price: float | None = None,
     checkpoint_h: float = CHECKPOINT_H,
+    topology: Topology | None = None,
 ) -> Fleet:
     """Everything about a fleet's jobs.
 
     `titles` are those of the cause classes, `catalog` says what kind of cause each is (the shipped
     one where it is None). `filters` are words for what `grouping.chosen` left of the jobs, `price`
-    and `checkpoint_h` (hours between checkpoints) are the caller's. `reports` gets the post-mortems
+    and `checkpoint_h` (hours between checkpoints) are the caller's, `topology` says where the nodes
+    are. `reports` gets the post-mortems
     which exist in the folder `results`, of the jobs that are named here.
     """
     catalog = catalog or load_catalog()
-    causes, found_nodes = count(jobs, CAUSE, titles), nodes(jobs, catalog.node_causes)
+    causes, found_nodes = count(jobs, CAUSE, titles), nodes(jobs, catalog.node_causes, topology)
     fleet = Fleet(
         by=by,
         filters=list(filters),

@@ -44,6 +44,7 @@ def render(
     style = asset("style.css") + asset("fleet.css", _PACKAGE)
     script = asset("js/base.js") + asset("fleet.js", _PACKAGE)
     suspects = [suspect.host for suspect in fleet.nodes.suspects]
+    units = [f"{unit.level} {unit.name}" for unit in fleet.nodes.units]
     reports = {} if links is None else {
         job: f"{links}{quote(path)}" for job, path in fleet.reports.items()
     }  # fmt: skip
@@ -55,7 +56,7 @@ def render(
         data=embedded({}),
         fleet=fleet,
         title=scrub.text(title, 200) if title else "",
-        headline=_headline(fleet, suspects),
+        headline=_headline(fleet, [*units, *suspects]),
         summary=words.title(fleet.overview),
         facts=_facts(fleet),
         sections=_sections(fleet, trend=weeks is not None),
@@ -138,7 +139,8 @@ def _facts(fleet: Fleet) -> list[tuple[str, str, str]]:
     if fleet.reliability.goodput is not None:
         of_gpu = f"MTBF of one GPU {words.mtbf(fleet.reliability.mtbf_gpu)}"
         facts.append(("Goodput", words.part(fleet.reliability.goodput), of_gpu))
-    hosts = [suspect.host for suspect in fleet.nodes.suspects]
+    hosts = [f"{unit.level} {unit.name}" for unit in fleet.nodes.units]
+    hosts += [suspect.host for suspect in fleet.nodes.suspects]
     compared = f"of {len(fleet.nodes.nodes):,} compared" if fleet.nodes.nodes else ""
     facts.append(("Suspect nodes", names(hosts, 6) if hosts else "none", compared))
     return facts

@@ -70,6 +70,7 @@ def render(fleet: Fleet, console: Console, top: int | None = None) -> None:
     page.field("top cause", words.main_cause(fleet))
     page.field("rising", names(trend.rising(fleet.trends)))
     suspects = [suspect.host for suspect in fleet.nodes.suspects]
+    suspects = [f"{unit.level} {unit.name}" for unit in fleet.nodes.units] + suspects
     page.field("suspects", names(suspects) if suspects else "none")
     _groups(page, fleet)
     _crossed(page, fleet)
@@ -203,10 +204,12 @@ def _trends(page: _Sheet, found: Trends | None) -> None:
 def _suspects(page: _Sheet, fleet: Fleet) -> None:
     found = fleet.nodes.suspects
     page.heading("Suspect nodes")
+    for unit in fleet.nodes.units:
+        name = f"{unit.level} {unit.name}"
+        text = Text.assemble((name, "bold"), f"  {words.unit(unit)}")
+        page.paragraph(text, first="  ", indent=4)
     if not found and fleet.nodes.nodes:
-        page.paragraph(
-            Text("No node is blamed more often than its share of the work explains."), first="  "
-        )
+        page.paragraph(Text(words.no_suspects(fleet.nodes)), first="  ")
     for suspect in page.first(found, MAX_SUSPECTS):
         text = Text.assemble((suspect.host, "bold"), f"  {words.suspect(suspect)}")
         page.paragraph(text, first="  ", indent=4)

@@ -12,13 +12,15 @@ from dataclasses import asdict, fields, replace
 from functools import cache
 from typing import Any
 
+from diagnose.fleet.blame import MIN_INCIDENTS
 from diagnose.fleet.causes import Group
 from diagnose.fleet.grouping import CAUSE
-from diagnose.fleet.nodes import MIN_INCIDENTS, MIN_RATIO, Nodes, Suspect, fold
+from diagnose.fleet.nodes import MIN_RATIO, Nodes, Suspect, fold
 from diagnose.fleet.recurring import Began
 from diagnose.fleet.reliability import Mtbf, Reliability
 from diagnose.fleet.summary import Fleet, Listed, Overview
 from diagnose.fleet.trend import Forecast, Trend, Trends
+from diagnose.fleet.units import Unit
 from diagnose.redact.redactor import mask
 from diagnose.report.safe import clean, each, escaped, masked_strings
 from diagnose.report.words import names, sentence
@@ -299,6 +301,20 @@ def suspect(found: Suspect) -> str:
     )
 
 
+def no_suspects(found: Nodes) -> str:
+    """That no node stands out, beside the units that do."""
+    other = "other " if found.units else ""
+    return f"No {other}node is blamed more often than its share of the work explains."
+
+
+def unit(found: Unit) -> str:
+    """`blamed 120 times on 64 nodes; 14.2 expected at the rate of the rest (×8, p < 1e-60)`."""
+    return (
+        f"blamed {found.blamed:,} times on {found.nodes:,} nodes; {found.expected:.1f} expected at "
+        f"the rate of the rest (×{found.ratio:.1f}, {chance(found.p)})"
+    )
+
+
 def suspect_more(found: Suspect) -> str:
     """`hw.gpu 20, net.fabric 5; 2025-06-03 to 2025-08-22; 1,234 GPU-hours`."""
     parts = [
@@ -328,6 +344,8 @@ def compared(nodes: Nodes) -> str:
         f"{MIN_INCIDENTS} incidents, ×{MIN_RATIO:.0f} the expected number and p ≤ 0.01 after "
         "Bonferroni correction"
     )
+    if nodes.units:
+        text += "; jobs on a suspect unit are excluded"
     if len(nodes.suspects) > 1:
         text += "; jobs explained by a stronger suspect are excluded"
     if nodes.blamed_without_hosts:
