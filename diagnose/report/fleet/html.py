@@ -44,7 +44,7 @@ def render(
     style = asset("style.css") + asset("fleet.css", _PACKAGE)
     script = asset("js/base.js") + asset("fleet.js", _PACKAGE)
     suspects = [suspect.host for suspect in fleet.nodes.suspects]
-    units = [f"{unit.level} {unit.name}" for unit in fleet.nodes.units]
+    units = [words.unit_name(unit) for unit in fleet.nodes.units]
     reports = {} if links is None else {
         job: f"{links}{quote(path)}" for job, path in fleet.reports.items()
     }  # fmt: skip
@@ -139,7 +139,7 @@ def _facts(fleet: Fleet) -> list[tuple[str, str, str]]:
     if fleet.reliability.goodput is not None:
         of_gpu = f"MTBF of one GPU {words.mtbf(fleet.reliability.mtbf_gpu)}"
         facts.append(("Goodput", words.part(fleet.reliability.goodput), of_gpu))
-    hosts = [f"{unit.level} {unit.name}" for unit in fleet.nodes.units]
+    hosts = [words.unit_name(unit) for unit in fleet.nodes.units]
     hosts += [suspect.host for suspect in fleet.nodes.suspects]
     compared = f"of {len(fleet.nodes.nodes):,} compared" if fleet.nodes.nodes else ""
     facts.append(("Suspect nodes", names(hosts, 6) if hosts else "none", compared))

@@ -70,7 +70,7 @@ def render(fleet: Fleet, console: Console, top: int | None = None) -> None:
     page.field("top cause", words.main_cause(fleet))
     page.field("rising", names(trend.rising(fleet.trends)))
     suspects = [suspect.host for suspect in fleet.nodes.suspects]
-    suspects = [f"{unit.level} {unit.name}" for unit in fleet.nodes.units] + suspects
+    suspects = [words.unit_name(unit) for unit in fleet.nodes.units] + suspects
     page.field("suspects", names(suspects) if suspects else "none")
     _groups(page, fleet)
     _crossed(page, fleet)
@@ -205,7 +205,7 @@ def _suspects(page: _Sheet, fleet: Fleet) -> None:
     found = fleet.nodes.suspects
     page.heading("Suspect nodes")
     for unit in fleet.nodes.units:
-        name = f"{unit.level} {unit.name}"
+        name = words.unit_name(unit)
         text = Text.assemble((name, "bold"), f"  {words.unit(unit)}")
         page.paragraph(text, first="  ", indent=4)
     if not found and fleet.nodes.nodes:

@@ -307,6 +307,12 @@ def no_suspects(found: Nodes) -> str:
     return f"No {other}node is blamed more often than its share of the work explains."
 
 
+def unit_name(found: Unit) -> str:
+    """`rack R12`, or the name alone where it begins with the level."""
+    plain = found.name.lower().startswith(found.level.lower())
+    return found.name if plain else f"{found.level} {found.name}"
+
+
 def unit(found: Unit) -> str:
     """`blamed 120 times on 64 nodes; 14.2 expected at the rate of the rest (×8, p < 1e-60)`."""
     return (
