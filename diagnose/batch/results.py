@@ -199,7 +199,9 @@ def tables(folder: Path, columns: Sequence[str] = (*COLUMNS,)) -> Iterator[pa.Ta
     with _opened(folder) as db:
         cursor = db.execute(f"SELECT {', '.join(columns)} FROM jobs ORDER BY rowid")
         while rows := cursor.fetchmany(_ROWS):
-            yield table_of(dict(zip(columns, zip(*rows, strict=True), strict=True)))
+            table = table_of(dict(zip(columns, zip(*rows, strict=True), strict=True)))
+            rows.clear()
+            yield table
 
 
 def table_of(columns: dict[str, Sequence[Any]]) -> pa.Table:
@@ -209,14 +211,30 @@ def table_of(columns: dict[str, Sequence[Any]]) -> pa.Table:
     def column(kind: str, values: Sequence[Any]) -> pa.Array:
         if kind == "time":
             return pa.array(values, pa.string()).cast(pa.timestamp("us"))
-        if kind in _LISTS:
-            lists = json.loads(f"[{','.join(values)}]")
-            return pa.array(lists, pa.list_(pa.string() if kind == "texts" else pa.int64()))
+        if kind == "texts":
+            return _texts(pa.array(values, pa.string()))
+        if kind == "integers":
+            return pa.array(json.loads(f"[{','.join(values)}]"), pa.list_(pa.int64()))
         return pa.array(
             values, {"integer": pa.int64(), "real": pa.float64()}.get(kind, pa.string())
         )
 
     return pa.table({name: column(COLUMNS[name], values) for name, values in columns.items()})
+
+
+def _texts(stored: pa.StringArray) -> pa.ListArray:
+    """Lists of texts from their JSON: a row without a backslash has quotes between texts alone."""
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    if pc.any(pc.match_substring(stored, "\\")).as_py():
+        return pa.array(json.loads(f"[{','.join(stored.to_pylist())}]"), pa.list_(pa.string()))
+    split = pc.split_pattern(pc.utf8_slice_codeunits(stored, 2, -2), '", "')
+    some = pc.not_equal(stored, "[]")
+    lengths = pc.multiply(pc.list_value_length(split), some.cast(pa.int32()))
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
+    items = pc.list_flatten(split.filter(some))
+    return pa.ListArray.from_arrays(offsets.cast(pa.int32()), items)
 
 
 def diagnoses(folder: Path, sources: Iterable[str] | None = None) -> Iterator[dict[str, Any]]:

@@ -21,6 +21,7 @@ from diagnose.checkpoint.model import Inspection, newest
 from diagnose.cost import gpu_hours, moment, ranks_of, span, standstill
 from diagnose.diagnosis import WELL, Diagnosis
 from diagnose.errors import InputError
+from diagnose.infer.events.facts import gather
 from diagnose.infer.pipeline import diagnose
 from diagnose.ingest import find_sources
 from diagnose.ingest.archive import Names
@@ -108,10 +109,11 @@ def row_of(ref: JobRef, job: Job, diagnosis: Diagnosis) -> dict[str, Any]:
     started, ended = span(job.events)
     still = standstill(diagnosis, ended)
     ranks = ranks_of(facts, diagnosis.culprits.ranks)
+    labels = {**_stated(job), **ref.labels}  # who named the folders knows best
     hung = 0.0 if diagnosis.verdict in WELL else None
     if still is not None:
         hung = still.seconds
-    return _bare(ref, job.catalog.revision) | {
+    return _bare(replace(ref, labels=labels), job.catalog.revision) | {
         "verdict": diagnosis.verdict,
         "class": root.cause,
         "signature": root.signature,
@@ -136,6 +138,20 @@ def row_of(ref: JobRef, job: Job, diagnosis: Diagnosis) -> dict[str, Any]:
         "notes": [note[:NOTE_LIMIT] for note in (*filter(None, [ref.note]), *diagnosis.notes)][
             :MAX_NOTES
         ],
+    }
+
+
+# Facts that have columns of their own, or as many values as jobs have settings.
+_NO_LABELS = ("version.", "setting.", "framework", "world_size")
+
+
+def _stated(job: Job) -> dict[str, str]:
+    """What the logs state of a job beside its versions: launcher, trainer, GPU and the like."""
+    facts = gather(job.events, job.catalog.by_id)
+    return {
+        name: values[0]
+        for name, values in sorted(facts.values.items())
+        if values and not name.startswith(_NO_LABELS)
     }
 
 

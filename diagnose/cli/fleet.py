@@ -19,19 +19,22 @@ import typer
 from diagnose.cli.options import ColorOption, Patterns, Title, file_path, named, path
 from diagnose.cli.output import Color, clean, note, say, show, write
 from diagnose.errors import InputError
-from diagnose.runtime.command import INTERRUPTED
+from diagnose.runtime.command import INTERRUPTED, return_memory
 from diagnose.runtime.files import write_text
 from diagnose.text.ranks import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from concurrent.futures import Executor
 
     from diagnose.batch.run import Summary
+    from diagnose.fleet.grouping import Filter
+    from diagnose.fleet.jobs import Jobs
     from diagnose.fleet.summary import Fleet
 
 
 WORKER_MEMORY = 500 << 20
+EVERYTHING = 1 << 30  # rows of a list
 
 
 class Where(StrEnum):
@@ -151,7 +154,7 @@ def _end(summary: Summary, results: Path) -> None:
     say(f"results in {clean(str(results))}; next: diagnose fleet {clean(str(results))}")
 
 
-def seconds_of(text: str, now: float) -> float:
+def seconds_of(text: str, now: float, option: str = "--since") -> float:
     """Seconds since 1970 of a date, or of so many days, hours or minutes before `now`."""
     found = re.fullmatch(r"(\d{1,6})([dhm])", text)
     if found:
@@ -159,7 +162,9 @@ def seconds_of(text: str, now: float) -> float:
     try:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
-        raise InputError(f"--since {text!r} is neither a date (2026-11-01) nor 7d or 12h") from None
+        raise InputError(
+            f"{option} {text!r} is neither a date (2026-11-01) nor 7d or 12h"
+        ) from None
 
 
 By = Annotated[
@@ -167,7 +172,8 @@ By = Annotated[
     typer.Option(
         "--by",
         metavar="WHAT",
-        help="Group by cause, host, week, or a label that --label of scan took from the path.",
+        help="Group by cause, host, week, size, framework, or a label: of the path (--label of "
+        "scan), or of the logs (torch, nccl, launcher …).",
     ),
 ]
 
@@ -189,6 +195,43 @@ Table = Annotated[
 ]
 
 
+Newer = Annotated[
+    str | None,
+    typer.Option("--since", metavar="WHEN", help="Only jobs from then on: 2026-11-01, 7d, 12h."),
+]
+Older = Annotated[
+    str | None, typer.Option("--until", metavar="WHEN", help="Only jobs before: 2026-12-01, 7d.")
+]
+Classes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--class",
+        metavar="CLASS",
+        help="Only these causes count as trouble; hw is all of hw.*. Other jobs stay in the rates.",
+    ),
+]
+Having = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label",
+        metavar="NAME=VALUE",
+        help="Only jobs with this label, host, size, framework, or version (torch=2.6.0).",
+    ),
+]
+Price = Annotated[
+    float | None, typer.Option("--gpu-hour", metavar="PRICE", min=0, help="Price of a GPU-hour.")
+]
+Every = Annotated[
+    float,
+    typer.Option(
+        "--checkpoint-every",
+        metavar="MINUTES",
+        min=0,
+        help="How often jobs save, for what a failure repeats.",
+    ),
+]
+
+
 class FleetFormat(StrEnum):
     """What `fleet` prints."""
 
@@ -198,56 +241,95 @@ class FleetFormat(StrEnum):
     slurm_exclude = "slurm-exclude"
 
 
+Places = Annotated[
+    Path | None,
+    typer.Option(
+        "--topology",
+        metavar="FILE",
+        parser=path,
+        help="Where the nodes are: a CSV (host,rack,leaf), topology.conf, or kubectl's nodes.",
+    ),
+]
+FleetOutput = Annotated[FleetFormat, typer.Option("--format", help="Output format.")]
+Folder = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RESULTS", parser=path, help="Results folder written by `diagnose scan`."
+    ),
+]
+Top = Annotated[int | None, typer.Option("--top", metavar="N", min=1, help="Rows of each list.")]
+All = Annotated[bool, typer.Option("--all", help="All rows of each list.")]
+ListJobs = Annotated[
+    bool, typer.Option("--jobs", help="List the jobs that went wrong, the latest first.")
+]
+Reports = Annotated[
+    int,
+    typer.Option("--reports", metavar="N", min=0, help="Write post-mortems of the N worst jobs."),
+]
+NoRedact = Annotated[bool, typer.Option("--no-redact", help="Do not mask secrets in the page.")]
+
+
 def fleet(
-    results: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RESULTS", parser=path, help="Results folder written by `diagnose scan`."
-        ),
-    ],
+    results: Folder,
     by: By = "cause",
-    output: Annotated[
-        FleetFormat, typer.Option("--format", help="Output format.")
-    ] = FleetFormat.terminal,
+    since: Newer = None,
+    until: Older = None,
+    cause: Classes = None,
+    label: Having = None,
+    top: Top = None,
+    everything: All = False,
+    list_jobs: ListJobs = False,
+    price: Price = None,
+    checkpoint_every: Every = 60,
+    topology: Places = None,
+    output: FleetOutput = FleetFormat.terminal,
     page: Page = None,
     table: Table = None,
-    reports: Annotated[
-        int,
-        typer.Option(
-            "--reports", metavar="N", min=0, help="Write post-mortems of the N worst jobs."
-        ),
-    ] = 0,
+    reports: Reports = 0,
     title: Title = None,
     patterns: Patterns = None,
     color: ColorOption = Color.auto,
-    no_redact: Annotated[
-        bool, typer.Option("--no-redact", help="Do not mask secrets in the page.")
-    ] = False,
+    no_redact: NoRedact = False,
 ) -> None:
-    """Summarise scanned jobs: failures, cost, suspect nodes."""
+    """Summarise scanned jobs: rates, cost, MTBF, suspect nodes."""
     from diagnose.batch.results import export, folder_of
     from diagnose.catalog.load import load_catalog
     from diagnose.fleet import read, summarise
+    from diagnose.fleet.grouping import chosen
+    from diagnose.fleet.topology import read_topology
 
+    return_memory()
     catalog = load_catalog(patterns or ())
-    titles = {name: cause.title for name, cause in catalog.classes.items()}
     folder = folder_of(results)
-    jobs = read(folder)
+    wanted, filters = _filter(since, until, cause or (), label or ())
+    jobs = chosen(read(folder), wanted)
+    top = EVERYTHING if everything else top
     if table is not None:
         export(folder, table)
         say(f"wrote {clean(str(table))}")
     if reports:
-        from diagnose.fleet.reports import write_reports
-
-        given = tuple(str(path) for path in patterns or ())
-        count = write_reports(
-            jobs, folder, reports, patterns=given, redact=not no_redact, warn=note
-        )
-        say(f"{counted(count, 'post-mortem')} in {clean(str(folder / 'reports'))}")
-    found = summarise(jobs, by=by, titles=titles, results=folder, node_causes=catalog.node_causes)
+        _write_reports(jobs, folder, reports, patterns or (), redact=not no_redact)
+    if list_jobs:
+        _print_jobs(jobs, output, color, top)
+        return
+    found = summarise(
+        jobs, by=by, titles={name: one.title for name, one in catalog.classes.items()},
+        results=folder, catalog=catalog, filters=filters, price=price,
+        checkpoint_h=checkpoint_every / 60, topology=read_topology(topology) if topology else None,
+    )  # fmt: skip
     if page is not None:
         _write_page(found, page, folder, title, redact=not no_redact)
-    _print(found, output, color)
+    _print(found, output, color, top)
+
+
+def _write_reports(
+    jobs: Jobs, folder: Path, most: int, patterns: Sequence[Path], *, redact: bool
+) -> None:
+    from diagnose.fleet.reports import write_reports
+
+    given = tuple(str(path) for path in patterns)
+    count = write_reports(jobs, folder, most, patterns=given, redact=redact, warn=note)
+    say(f"{counted(count, 'post-mortem')} in {clean(str(folder / 'reports'))}")
 
 
 def _write_page(found: Fleet, page: Path, folder: Path, title: str | None, *, redact: bool) -> None:
@@ -258,11 +340,53 @@ def _write_page(found: Fleet, page: Path, folder: Path, title: str | None, *, re
     say(f"wrote {clean(str(page))}")
 
 
-def _print(found: Fleet, output: FleetFormat, color: Color) -> None:
+def _filter(
+    since: str | None, until: str | None, causes: Sequence[str], labels: Sequence[str]
+) -> tuple[Filter, list[str]]:
+    """What the options ask for, and in words."""
+    from diagnose.fleet.grouping import Filter
+
+    now, shown = time.time(), []
+    for word, given in (("since", since), ("until", until)):
+        shown += [f"{word} {given}"] if given else []
+    shown += [", ".join(causes)] if causes else []
+    pairs = []
+    for text in labels:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise InputError(f"--label {text!r} is no NAME=VALUE, such as team=vision")
+        pairs.append((name, value))
+    wanted = Filter(
+        since=seconds_of(since, now) if since else None,
+        until=seconds_of(until, now, "--until") if until else None,
+        causes=tuple(causes),
+        labels=tuple(pairs),
+    )
+    return wanted, [*shown, *labels]
+
+
+def _print_jobs(jobs: Jobs, output: FleetFormat, color: Color, top: int | None) -> None:
+    from diagnose.fleet.summary import listed
     from diagnose.report.fleet import terminal, words
 
     if output is FleetFormat.terminal:
-        show(color, lambda console: terminal.render(found, console))
+        found = listed(jobs)
+        show(color, lambda console: terminal.render_jobs(found, console, top))
+        return
+    found = listed(jobs, top)
+    if output is FleetFormat.json:
+        write(words.jobs_json(found) + "\n", encoding="utf-8")
+    elif output is FleetFormat.csv:
+        write(words.jobs_csv(found), encoding="utf-8")
+    else:
+        raise InputError("--jobs is printed as terminal, json or csv")
+
+
+def _print(found: Fleet, output: FleetFormat, color: Color, top: int | None) -> None:
+    from diagnose.report.fleet import terminal, words
+
+    if output is FleetFormat.terminal:
+        show(color, lambda console: terminal.render(found, console, top))
     elif output is FleetFormat.slurm_exclude:
         write(words.slurm_exclude(found))
     elif output is FleetFormat.json:

@@ -1,35 +1,38 @@
-"""Jobs counted by cause, host, week or a label of theirs.
+"""Jobs counted by cause, host, week, size or a label of theirs.
 
 `count` groups them; every grouping has the same columns, so that one table shows any.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from diagnose.errors import InputError
-from diagnose.fleet.columns import moment, positions, split, total
+from diagnose.fleet import intervals
+from diagnose.fleet.columns import moment, split, total
+from diagnose.fleet.grouping import CAUSE, NOT_KNOWN, ORDERED, Places, date, places_of
 from diagnose.fleet.jobs import NEVER, Jobs
 
-CAUSE, HOST, WEEK = "cause", "host", "week"
-USER_LABEL = "user-label"  # the label `user`, however it is spelt in the paths
-_USER = ("user", "owner", "account")
-NOT_STATED = "(not said)"
 MAX_WEEKS = 53
+MAX_GROUPS = 5000  # by a label with more values the rest is one group
+MAX_EXAMPLES = 5
+OTHERS = "(others)"
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
     """Some of the jobs.
 
-    `share` is the part of all troubled jobs (hung, failed, unknown) that are in this group.
-    `gpu_hours_lost` sums troubled jobs (by host: those it is blamed for), None if no cost is known
-    and a lower bound where `cost_unknown` jobs lack it. `weekly` counts troubled jobs in the weeks
-    of the fleet. `blamed` and `victim` are for hosts: jobs that name it as a culprit, and jobs in
-    which another host is named.
+    `share` is the part of all troubled jobs (hung, failed, unknown) that are in this group, `rate`
+    the part of its jobs that are troubled (by cause: of all jobs), with `rate_low` and `rate_high`
+    (Wilson, 95 %). `causes` counts its troubled jobs by cause, `examples` are the last of them.
+    `gpu_hours_lost` sums troubled jobs (by host: those it is blamed for), None if there are some
+    and no cost is known, and a lower bound where `cost_unknown` jobs lack it. `weekly` counts
+    troubled jobs in the weeks of the fleet. `blamed` and `victim` are for hosts: jobs that name it
+    as a culprit, and jobs in which another host is named. `other` went wrong for causes that are
+    not asked for.
     """
 
     name: str
@@ -40,19 +43,25 @@ class Group:
     unknown: int
     healthy: int
     running: int
+    other: int
     share: float
+    rate: float
+    rate_low: float
+    rate_high: float
     gpu_hours_lost: float | None
     cost_unknown: int
     first_seen: str | None
     last_seen: str | None
     weekly: list[int]
+    causes: dict[str, int]
+    examples: list[str]
     blamed: int | None = None
     victim: int | None = None
 
 
 def weeks(jobs: Jobs) -> list[str]:
     """The Mondays of the fleet's weeks without gaps, the last MAX_WEEKS of them."""
-    return [_date(week) for week in _weeks(jobs)]
+    return [date(week) for week in _weeks(jobs)]
 
 
 def _weeks(jobs: Jobs) -> range:
@@ -63,80 +72,37 @@ def _weeks(jobs: Jobs) -> range:
     return range(max(int(seen.min()), last - 7 * (MAX_WEEKS - 1)), last + 1, 7)
 
 
-def _date(day: int) -> str:
-    return "" if day == NEVER else str(np.datetime64(day, "D"))
-
-
-@dataclass(frozen=True, slots=True)
-class _Places:
-    """The places of jobs in groups: `rows[at]` is in the group called `names[keys[at]]`.
-
-    `paid` marks where the cost of the job is put on this group, None for all.
-    """
-
-    rows: np.ndarray
-    keys: np.ndarray
-    names: list[str]
-    paid: np.ndarray | None = None
-
-
 def count(jobs: Jobs, by: str, titles: Mapping[str, str] | None = None) -> list[Group]:
-    """The groups, the most expensive first (weeks in order of time).
+    """The groups, the most expensive first (weeks and sizes in their order).
 
-    `by` is `cause`, `host`, `week`, `user-label`, or the name of any label of the jobs; raises
-    InputError for another word. By cause only troubled jobs count. `titles` are those of causes.
+    `by` is a word that `grouping` knows; raises InputError for another one. By cause only troubled
+    jobs count. `titles` are those of causes.
     """
-    found = _groups(jobs, _places(jobs, by), titles or {})
-    if by == WEEK:
-        return sorted(found, key=lambda group: group.name)
+    places = places_of(jobs, by)
+    found = _groups(jobs, _bounded(jobs, places), titles or {}, of_all=by == CAUSE)
+    if by in ORDERED:
+        order = {name: at for at, name in enumerate(places.names)}
+        return sorted(found, key=lambda group: order[group.name])
     return sorted(
         found, key=lambda group: (-(group.gpu_hours_lost or 0.0), -_bad(group), group.name)
     )
 
 
-def _places(jobs: Jobs, by: str) -> _Places:
-    readable = np.flatnonzero(~jobs.unreadable)
-    if by == CAUSE:
-        causes = jobs.cause.renamed(lambda name: name or "unknown")
-        rows = np.flatnonzero(jobs.troubled)
-        return _Places(rows, causes.codes[rows], list(causes.values))
-    if by == WEEK:
-        days, keys = np.unique(jobs.week[readable], return_inverse=True)
-        return _Places(readable, keys, [_date(int(day)) or NOT_STATED for day in days])
-    if by == HOST:
-        return _host_places(jobs)
-    label = _label(jobs, by)
-    stated = jobs.labels.renamed(lambda labels: labels.get(label) or NOT_STATED)
-    return _Places(readable, stated.codes[readable], list(stated.values))
+def _bounded(jobs: Jobs, places: Places) -> Places:
+    """The same places with at most MAX_GROUPS groups: what has least trouble is one."""
+    size = len(places.names)
+    if size <= MAX_GROUPS:
+        return places
+    bad = np.bincount(places.keys[jobs.troubled[places.rows]], minlength=size)
+    kept = np.sort(np.argsort(-bad, kind="stable")[: MAX_GROUPS - 1])
+    new = np.full(size, len(kept))
+    new[kept] = np.arange(len(kept))
+    names = [*(places.names[at] for at in kept.tolist()), OTHERS]
+    return Places(places.rows, new[places.keys], names, places.paid)
 
 
-def _host_places(jobs: Jobs) -> _Places:
-    """Hosts and culprits of each job; one without any is in the group of those."""
-    hosts, culprits = (lists.only(~jobs.unreadable) for lists in (jobs.hosts, jobs.culprit_hosts))
-    both = hosts.union(culprits)
-    alone = np.flatnonzero(~jobs.unreadable & (both.lengths() == 0))
-    rows = np.concatenate((both.rows, alone))
-    keys = np.concatenate((both.items, np.full(len(alone), len(both.values))))
-    paid = np.zeros(len(rows), dtype=bool)
-    paid[positions(culprits.keys(), both.keys())[1]] = True
-    return _Places(rows, keys, [*both.values, NOT_STATED], paid)
-
-
-def _label(jobs: Jobs, by: str) -> str:
-    known = sorted({name for labels in jobs.labels.values for name in labels})
-    if by == USER_LABEL:
-        by = next((name for name in _USER if name in known), by)
-    if by not in known:
-        labels = f" or a label of these jobs: {', '.join(known[:20])}"
-        none = "; these jobs have no labels (`diagnose scan` takes them from paths)"
-        raise InputError(
-            f"cannot group by {by!r}: choose cause, host, week{labels if known else none}"
-        )
-    return by
-
-
-def _groups(jobs: Jobs, places: _Places, titles: Mapping[str, str]) -> list[Group]:
-    """Each group that has a job."""
+def _groups(jobs: Jobs, places: Places, titles: Mapping[str, str], *, of_all: bool) -> list[Group]:
+    """Each group that has a job; `of_all`: its rate is that of all jobs."""
     size, by_host = len(places.names), places.paid is not None
     verdicts = _table(places.keys, jobs.verdict.codes[places.rows], size, len(jobs.verdict.values))
     of = {name: verdicts[:, code].tolist() for code, name in enumerate(jobs.verdict.values)}
@@ -154,29 +120,57 @@ def _groups(jobs: Jobs, places: _Places, titles: Mapping[str, str]) -> list[Grou
         paid = rows[places.paid[bad]], keys[places.paid[bad]]
     blamed = np.bincount(paid[1], minlength=size).tolist()
     costs = {key: jobs.gpu_hours_lost[paid[0][at]] for key, at in split(paid[1])}
-    lost = {key: total(hours) for key, hours in costs.items()}
-    unpriced = {key: int(np.isnan(hours).sum()) for key, hours in costs.items()}
-    return [
-        Group(
-            name=places.names[key],
-            title=titles.get(places.names[key], ""),
-            jobs=int(verdicts[key].sum()),
-            hung=of.get("hung", none)[key],
-            failed=of.get("failed", none)[key],
-            unknown=of.get("unknown", none)[key],
-            healthy=of.get("healthy", none)[key],
-            running=of.get("running", none)[key],
-            share=round(troubled[key] / whole, 4),
-            gpu_hours_lost=hours(lost.get(key)),
-            cost_unknown=unpriced.get(key, 0),
-            first_seen=moment(first[key]),
-            last_seen=moment(last[key]),
-            weekly=weekly[key],
-            blamed=blamed[key] if by_host else None,
-            victim=accused[key] - blamed[key] if by_host else None,
+    lost = {key: total(some) for key, some in costs.items()}
+    unpriced = {key: int(np.isnan(some).sum()) for key, some in costs.items()}
+    causes = _table(keys, jobs.cause.codes[rows], size, len(jobs.cause.values))
+    latest = _latest(jobs, rows, keys, size)
+    every = int((~jobs.unreadable).sum())
+    found = []
+    for key in np.flatnonzero(verdicts.sum(axis=1)).tolist():
+        of_these = every if of_all else int(verdicts[key].sum())
+        low, high = intervals.share(troubled[key], of_these)
+        found.append(
+            Group(
+                name=places.names[key],
+                title=titles.get(places.names[key], ""),
+                jobs=int(verdicts[key].sum()),
+                **{name: of.get(name, none)[key] for name in _VERDICTS},
+                share=round(troubled[key] / whole, 4),
+                rate=round(troubled[key] / max(1, of_these), 4),
+                rate_low=round(low, 4),
+                rate_high=round(high, 4),
+                gpu_hours_lost=hours(lost.get(key, 0.0)),
+                cost_unknown=unpriced.get(key, 0),
+                first_seen=moment(first[key]),
+                last_seen=moment(last[key]),
+                weekly=weekly[key],
+                causes=_by_cause(causes[key], jobs.cause.values),
+                examples=latest.get(key, []),
+                blamed=blamed[key] if by_host else None,
+                victim=accused[key] - blamed[key] if by_host else None,
+            )
         )
-        for key in np.flatnonzero(verdicts.sum(axis=1)).tolist()
-    ]
+    return found
+
+
+_VERDICTS = ("hung", "failed", "unknown", "healthy", "running", "other")
+
+
+def _by_cause(counts: np.ndarray, causes: Sequence[str]) -> dict[str, int]:
+    """How many jobs have each cause, the most frequent first."""
+    order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+    return {causes[at] or NOT_KNOWN: int(counts[at]) for at in order.tolist()}
+
+
+def _latest(jobs: Jobs, rows: np.ndarray, keys: np.ndarray, size: int) -> dict[int, list[str]]:
+    """The last jobs of each group, the latest first."""
+    times = jobs.time[rows].astype(np.int64)
+    order = np.lexsort((times, keys))
+    ends = np.searchsorted(keys[order], np.arange(size), side="right")
+    begins = np.maximum(np.searchsorted(keys[order], np.arange(size)), ends - MAX_EXAMPLES)
+    picked = [rows[order[begin:end]][::-1] for begin, end in zip(begins, ends, strict=True)]
+    names = iter(jobs.names(np.concatenate([*picked, np.zeros(0, dtype=np.int64)])))
+    return {key: [next(names) for _ in some] for key, some in enumerate(picked)}
 
 
 def _table(rows: np.ndarray, columns: np.ndarray, height: int, width: int) -> np.ndarray:

@@ -21,6 +21,7 @@ TIMES = ("onset", "ended", "started")
 UNIQUE = ("job", "source", "tag")
 COLUMNS = (*TEXTS, *LISTS, *NUMBERS, *TIMES, *UNIQUE, "mtime", "notes")
 UNKNOWN = "unknown"  # class of a job whose cause is not known, also where it clearly failed
+_AT_ONCE = 1 << 18
 _DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 
 
@@ -156,7 +157,7 @@ class Lists:
 
     def lengths(self) -> np.ndarray:
         """How many items each row has."""
-        return np.bincount(self.rows, minlength=self.size)
+        return tally(self.rows, self.size)
 
     def keys(self) -> np.ndarray:
         """One number for each pair, ascending."""
@@ -168,18 +169,25 @@ class Lists:
         return Lists(self.rows[keep], self.items[keep], self.size, self.values)
 
     def at(self, rows: np.ndarray) -> Lists:
-        """The lists of these rows, in their order; no row twice."""
-        place = np.full(self.size, -1)
-        place[rows] = np.arange(len(rows))
-        keep = place[self.rows] >= 0
-        keys = pair_keys(place[self.rows[keep]], self.items[keep], self.values)
-        return pairs(keys, len(rows), self.values)
+        """The lists of these rows, which ascend."""
+        if len(rows) == self.size:
+            return self
+        place = np.full(self.size, -1, dtype=np.int32)
+        place[rows] = np.arange(len(rows), dtype=np.int32)
+        found = place[self.rows]
+        keep = found >= 0
+        return Lists(found[keep], self.items[keep], len(rows), self.values)
 
     def union(self, other: Lists) -> Lists:
         """What is in either of two lists of the same rows and values."""
         keys, more = self.keys(), other.keys()
         more = more[~positions(more, keys)[0]]
-        return pairs(np.concatenate((keys, more)), self.size, self.values) if len(more) else self
+        if not len(more):
+            return self
+        places, added = np.searchsorted(keys, more), pairs(more, self.size, self.values)
+        del keys
+        rows = np.insert(self.rows, places, added.rows)
+        return Lists(rows, np.insert(self.items, places, added.items), self.size, self.values)
 
     def among(self, rows: np.ndarray) -> np.ndarray:
         """The items of all these rows, one after another."""
@@ -233,6 +241,14 @@ def positions(wanted: np.ndarray, among: np.ndarray) -> tuple[np.ndarray, np.nda
     places[places == len(among)] = 0
     found = among[places] == wanted
     return found, places[found]
+
+
+def tally(keys: np.ndarray, size: int) -> np.ndarray:
+    """How often each number below `size` occurs; never a copy of all of them, as bincount makes."""
+    found = np.zeros(size, dtype=np.int64)
+    for first in range(0, len(keys), _AT_ONCE):
+        found += np.bincount(keys[first : first + _AT_ONCE], minlength=size)
+    return found
 
 
 def split(keys: np.ndarray) -> Iterable[tuple[int, np.ndarray]]:

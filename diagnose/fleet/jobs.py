@@ -9,6 +9,7 @@
 | time | UTC, when it went wrong or ended |
 | day, week | days since 1970 of that time, and of the Monday before it; NEVER without a time |
 | incident | the same number for retries: same hosts, fingerprint, day |
+| held_h, ran_h | hours from the first to the last line, and to the onset; NaN where not known |
 
 The others are as `diagnose scan` writes them (`diagnose.batch.results.COLUMNS`).
 """
@@ -16,8 +17,8 @@ The others are as `diagnose scan` writes them (`diagnose.batch.results.COLUMNS`)
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,9 @@ from diagnose.fleet.columns import (
 )
 
 TROUBLED = ("hung", "failed", "unknown")
+OTHER = "other"  # verdict of a job that failed for a cause that is not asked for
 MAX_RANKS_A_HOST = 16  # with more of them the list of hosts is not whole
+MAX_HOURS = 8760.0  # of a job: with more the clocks are wrong
 NEVER = -1_000_000
 _FIRST, _LAST = np.datetime64("1970-01-01", "us"), np.datetime64("2200-01-01", "us")
 _LATE = np.timedelta64(2, "D")  # a log cannot end this long after its archive was written
@@ -74,6 +77,10 @@ class Jobs:
     frameworks: Lists
     gpu_hours_lost: np.ndarray
     duration_hung_s: np.ndarray
+    ranks: np.ndarray
+    started: np.ndarray
+    held_h: np.ndarray
+    ran_h: np.ndarray
     time: np.ndarray
     by_file: np.ndarray
     day: np.ndarray
@@ -85,6 +92,35 @@ class Jobs:
     def __len__(self) -> int:
         """How many jobs."""
         return len(self.job)
+
+    def only(self, mask: np.ndarray) -> Jobs:
+        """The jobs of the mask. What no row has any more stays among the values of a column."""
+        if mask.all():
+            return self
+        rows = np.flatnonzero(mask)
+        found: dict[str, Any] = {}
+        for name in (field.name for field in fields(self)):
+            column = getattr(self, name)
+            if isinstance(column, Coded):
+                found[name] = Coded(column.codes[rows], column.values)
+            elif isinstance(column, Lists):
+                found[name] = column.at(rows)
+            else:
+                found[name] = (
+                    column.take(pa.array(rows)) if isinstance(column, pa.Array) else column[rows]
+                )
+        _, first, place = np.unique(found["incident"], return_index=True, return_inverse=True)
+        return Jobs(**found | {"incident": first[place]})
+
+    def of_causes(self, causes: Collection[str]) -> Jobs:
+        """The same jobs, of which only those with such a cause count as affected.
+
+        The verdict of one that went wrong for another cause is OTHER.
+        """
+        asked = self.troubled & self.cause.where(causes.__contains__)
+        names = [*self.verdict.values, OTHER]
+        codes = np.where(self.troubled & ~asked, len(names) - 1, self.verdict.codes)
+        return replace(self, verdict=Coded(codes, names), troubled=asked)
 
     def in_time(self, rows: np.ndarray) -> np.ndarray:
         """These rows by their time, then by the name of the job; without a time at the end."""
@@ -129,20 +165,26 @@ class Jobs:
 def joined(parts: Sequence[Part], endings: Mapping[str, str]) -> Jobs:
     """The jobs of all parts; `endings` gives the text for `ending` by source.
 
-    Takes the lists and texts out of the parts, to have each of them there only once.
+    Takes the columns out of the parts, to have each of them there only once.
     """
     texts = {name: coded([part.texts.pop(name) for part in parts]) for name in [*parts[0].texts]}
     unique = {
-        name: pa.concat_arrays([part.unique[name] for part in parts]) for name in parts[0].unique
+        name: pa.concat_arrays([part.unique.pop(name) for part in parts])
+        for name in [*parts[0].unique]
     }
     numbers = {
-        name: np.concatenate([part.numbers[name] for part in parts]) for name in parts[0].numbers
+        name: np.concatenate([part.numbers.pop(name) for part in parts])
+        for name in [*parts[0].numbers]
     }
+    pa.default_memory_pool().release_unused()
     verdict, cause = texts["verdict"], texts["class"]
     source = unique["source"]
     hosts, culprits = _hosts(parts, numbers["ranks"])
-    time, by_file = _times(parts)
+    stated = _stated(parts)
+    time, by_file = _times(stated)
+    held, ran = _lengths(stated, numbers["duration_hung_s"], verdict)
     day = np.where(np.isnat(time), NEVER, time.astype("datetime64[D]").astype(np.int64))
+    day = day.astype(np.int32)
     troubled = verdict.where(TROUBLED.__contains__)
     return Jobs(
         job=_distinct(unique["job"], source),
@@ -160,9 +202,13 @@ def joined(parts: Sequence[Part], endings: Mapping[str, str]) -> Jobs:
         ending=_endings(cause, source, endings, texts["note"], texts["title"]),
         hosts=hosts,
         culprit_hosts=culprits,
-        frameworks=_lists(parts, "frameworks"),
+        frameworks=_lists(parts, "frameworks", {}, _values(parts, "frameworks")),
         gpu_hours_lost=numbers["gpu_hours_lost"],
         duration_hung_s=numbers["duration_hung_s"],
+        ranks=numbers["ranks"].astype(np.float32),
+        started=stated["started"],
+        held_h=held,
+        ran_h=ran,
         time=time,
         by_file=by_file,
         day=day,
@@ -224,18 +270,30 @@ def _distinct(names: pa.StringArray, sources: pa.StringArray) -> pa.StringArray:
     return names
 
 
-def _items(parts: Sequence[Part], name: str) -> tuple[np.ndarray, Coded[str]]:
-    """The items of all lists of a column one after another, and the row of each."""
-    lists = [part.lists.pop(name) for part in parts]
-    lengths = np.concatenate([counts for counts, _ in lists])
-    rows = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
-    return rows, coded([items for _, items in lists])
+def _lists(parts: Sequence[Part], name: str, names: Mapping[str, str], values: list[str]) -> Lists:
+    """A column of lists under the names that `names` gives, the ones in `values` alone.
+
+    Part by part, as the pairs of a large fleet are the most that there is of it. Takes the lists
+    out of the parts.
+    """
+    places = {value: place for place, value in enumerate(values)}
+    first, rows, items = 0, [np.zeros(0, dtype=np.int32)], [np.zeros(0, dtype=np.int32)]
+    for one in parts:
+        lengths, column = one.lists.pop(name)
+        known = column.dictionary.to_pylist()
+        codes = np.array([places.get(names.get(text, text), -1) for text in known], dtype=np.int32)
+        item = codes[column.indices.to_numpy(zero_copy_only=False)] if known else items[0]
+        row = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
+        found = pairs(pair_keys(row[item >= 0], item[item >= 0], values), len(lengths), values)
+        rows.append(found.rows + np.int32(first))
+        items.append(found.items)
+        first += len(lengths)
+    return Lists(np.concatenate(rows), np.concatenate(items), first, values)
 
 
-def _lists(parts: Sequence[Part], name: str) -> Lists:
-    rows, column = _items(parts, name)
-    size = sum(map(len, parts))
-    return pairs(pair_keys(rows, column.codes, column.values), size, column.values)
+def _values(parts: Sequence[Part], name: str) -> list[str]:
+    """What is in the lists of a column, sorted."""
+    return sorted({text for one in parts for text in one.lists[name][1].dictionary.to_pylist()})
 
 
 def _hosts(parts: Sequence[Part], ranks: np.ndarray) -> tuple[Lists, Lists]:
@@ -243,40 +301,51 @@ def _hosts(parts: Sequence[Part], ranks: np.ndarray) -> tuple[Lists, Lists]:
 
     The hosts of the jobs and the culprits, both with the same values, which are in their order.
     """
-    raw = _items(parts, "hosts"), _items(parts, "culprit_hosts")
-    named = {host for _, column in raw for host in column.values}
+    named = {host for column in ("hosts", "culprit_hosts") for host in _values(parts, column)}
     names = {host: host.split(".")[0] for host in named}
     names = {host: short if short in named else host for host, short in names.items()}
     values = sorted({name for name in names.values() if name.lower() not in _NOT_A_NODE})
-    places = {name: place for place, name in enumerate(values)}
-
-    def tidy(rows: np.ndarray, column: Coded[str]) -> Lists:
-        codes = np.array([places.get(names[host], -1) for host in column.values], dtype=np.int32)
-        items = codes[column.codes]
-        keep = items >= 0
-        return pairs(pair_keys(rows[keep], items[keep], values), len(ranks), values)
-
-    hosts, culprits = (tidy(*one) for one in raw)
+    hosts, culprits = (_lists(parts, name, names, values) for name in ("hosts", "culprit_hosts"))
     whole = ~(ranks > MAX_RANKS_A_HOST * hosts.lengths())
-    return hosts.only(whole), culprits
+    return (hosts if whole.all() else hosts.only(whole)), culprits
 
 
-def _times(parts: Sequence[Part]) -> tuple[np.ndarray, np.ndarray]:
+def _stated(parts: Sequence[Part]) -> dict[str, np.ndarray]:
+    """The times of the jobs as stated; NaT for those that cannot be."""
+    found = {
+        name: np.concatenate([part.times.pop(name) for part in parts])
+        for name in ("mtime", "onset", "ended", "started")
+    }
+    written = found["mtime"]
+    written[~((written > _FIRST) & (written < _LAST))] = np.datetime64("NaT", "us")
+    for name in ("onset", "ended", "started"):
+        one = found[name]
+        right = (one >= _FIRST) & (one <= _LAST) & ~(one > written + _LATE)
+        found[name] = np.where(right, one, np.datetime64("NaT", "us"))
+    return found
+
+
+def _times(stated: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """When each job went wrong: onset, else end, begin, or the time of its archive; which are such.
 
     A clock that is ahead of the archive is wrong; logs without a year get the wrong one easily.
     """
-    stated = {
-        name: np.concatenate([part.times[name] for part in parts])
-        for name in ("mtime", "onset", "ended", "started")
-    }
-    written, time = stated["mtime"], np.full(len(stated["mtime"]), np.datetime64("NaT", "us"))
-    written[~((written > _FIRST) & (written < _LAST))] = np.datetime64("NaT", "us")
-    for name in ("onset", "ended", "started"):
-        one = stated[name]
-        right = (one >= _FIRST) & (one <= _LAST) & ~(one > written + _LATE)
-        time = np.where(np.isnat(time) & right, one, time)
+    written, time = stated["mtime"], stated["onset"]
+    for name in ("ended", "started"):
+        time = np.where(np.isnat(time), stated[name], time)
     return np.where(np.isnat(time), written, time), np.isnat(time) & ~np.isnat(written)
+
+
+def _lengths(
+    stated: Mapping[str, np.ndarray], hung_s: np.ndarray, verdict: Coded[str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Hours that each job held its GPUs, and ran before anything went wrong; NaN: not known."""
+    hour = np.timedelta64(1, "h")
+    held = ((stated["ended"] - stated["started"]) / hour).astype(np.float32)
+    held[~((held >= 0) & (held < MAX_HOURS))] = np.nan
+    hung = np.where(verdict.where(WELL.__contains__), 0.0, hung_s / 3600).astype(np.float32)
+    hung[~(hung <= held + 1 / 60)] = np.nan  # NaN, or longer than the job
+    return np.where(np.isnan(hung), np.nan, held), np.maximum(held - hung, 0)
 
 
 def _incidents(

@@ -28,18 +28,17 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
-from diagnose.fleet.columns import Lists, pair_keys, pairs, positions, span, total
+from diagnose.fleet.blame import ALPHA, LEAST_EXPECTED, MIN_INCIDENTS, Places, chance, counted
+from diagnose.fleet.columns import Lists, pair_keys, pairs, positions, span, tally, total
 from diagnose.fleet.jobs import Jobs
+from diagnose.fleet.topology import Topology
+from diagnose.fleet.units import Unit, suspect_units
 from diagnose.text.ranks import runs
 
-ALPHA = 0.01
 MIN_RATIO = 3.0
-MIN_INCIDENTS = 3
-_LEAST_EXPECTED = 0.5  # below, a ratio says little
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +78,13 @@ class Suspect:
 class Nodes:
     """All nodes, most suspect first, and what the comparison rests on.
 
+    `units` are those of the topology that explain an excess; their nodes are no suspects for it.
+
     Of the `jobs_without_hosts`, of which it is not known where they ran, `blamed_without_hosts` are
     compared as well, by the host they blame.
     """
 
+    units: list[Unit]
     suspects: list[Suspect]
     nodes: list[Node]
     jobs_compared: int
@@ -90,59 +92,15 @@ class Nodes:
     blamed_without_hosts: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Places:
-    """One entry for each place of a node in a job."""
-
-    hosts: list[str]
-    job: np.ndarray
-    host: np.ndarray
-    width: np.ndarray  # 0: only who is blamed is known; 1: one node, 2: two, 3: up to four …
-    blamed: np.ndarray
-
-    def without(self, host: int) -> _Places:
-        """The places without the jobs in which a host took part."""
-        gone = np.zeros(int(self.job.max(initial=0)) + 1, dtype=bool)
-        gone[self.job[self.host == host]] = True
-        keep = ~gone[self.job]
-        return _Places(
-            self.hosts, self.job[keep], self.host[keep], self.width[keep], self.blamed[keep]
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Tally:
-    """Places and blame by node and width; `places[node, width]`."""
-
-    places: np.ndarray
-    blamed: np.ndarray
-
-    def share(self) -> np.ndarray:
-        """The share that each node has of the places in jobs whose hosts are known."""
-        known = self.places[:, 1:].sum(axis=1) + self.places.any(axis=1)
-        found: np.ndarray = known / max(1, known.sum())
-        return found
-
-    def expected(self) -> np.ndarray:
-        """Blame that each node would have if it were like the rest, in widths the rest had too."""
-        rest = self.places.sum(axis=0) - self.places
-        with np.errstate(divide="ignore", invalid="ignore"):
-            others = self.blamed.sum(axis=0) - self.blamed
-            alike = np.where(rest > 0, others / rest * self.places, self.blamed)
-            share = self.share()
-            alike[:, 0] = np.where(share < 1, others[:, 0] * share / (1 - share), self.blamed[:, 0])
-        found: np.ndarray = alike.sum(axis=1)
-        return found
-
-
-def nodes(jobs: Jobs, causes: Collection[str]) -> Nodes:
+def nodes(jobs: Jobs, causes: Collection[str], topology: Topology | None = None) -> Nodes:
     """The nodes of the jobs; `causes` are the classes that stay with a node."""
     named = _named(jobs, causes)
     unknown = ~jobs.unreadable & (jobs.hosts.lengths() == 0)
     blamed_only = unknown & (named.lengths() > 0)
     placed = ~jobs.unreadable & (~unknown | blamed_only)
     places = _places(jobs, named, placed)
-    suspects = _suspects(places)
+    units, rest = suspect_units(places, topology) if topology else ([], places)
+    suspects = _suspects(rest)
     took_part, blamed, victims = _counts(places)
     records = [
         Node(host, took_part[at], blamed[at], victims[at]) for at, host in enumerate(places.hosts)
@@ -154,6 +112,7 @@ def nodes(jobs: Jobs, causes: Collection[str]) -> Nodes:
     victim = {node.host: node.victim for node in records}
     rows = {suspect.host: named.rows_of(suspect.host) for suspect in suspects}
     return Nodes(
+        units=units,
         suspects=[
             _completed(suspect, victim[suspect.host], jobs, rows[suspect.host])
             for suspect in suspects
@@ -181,11 +140,13 @@ def _named(jobs: Jobs, causes: Collection[str]) -> Lists:
     return hosts.only(asked & alone).union(culprits.only(asked & ~alone & ~most))
 
 
-def _places(jobs: Jobs, named: Lists, placed: np.ndarray) -> _Places:
+def _places(jobs: Jobs, named: Lists, placed: np.ndarray) -> Places:
     """Incidents as places; the host named by most of the retries of an incident is blamed."""
     rows = np.flatnonzero(placed)
     _, first, number = np.unique(jobs.incident[rows], return_index=True, return_inverse=True)
-    hosts = jobs.hosts.only(placed).at(rows[first])
+    order = np.argsort(first)  # an incident's number is a row that may have no place
+    first, number = first[order], np.argsort(order)[number]
+    hosts = jobs.hosts.at(rows[first])
     # The votes of each incident.
     incident = np.zeros(len(jobs), dtype=np.int64)
     incident[rows] = number
@@ -200,25 +161,25 @@ def _places(jobs: Jobs, named: Lists, placed: np.ndarray) -> _Places:
     whole = hosts.union(accused)
     blamed = np.zeros(len(whole.rows), dtype=bool)
     blamed[positions(accused.keys(), whole.keys())[1]] = True
-    known = np.bincount(whole.items, minlength=len(whole.values)) > 0
+    known = tally(whole.items, len(whole.values)) > 0
     host = (np.cumsum(known) - 1).astype(np.int32)[whole.items]
     wide = np.searchsorted(1 << np.arange(32), whole.lengths() - 1, side="right").astype(np.int8)
     wide = np.where(hosts.lengths() > 0, wide + 1, 0)
     names = [whole.values[item] for item in np.flatnonzero(known).tolist()]
-    return _Places(names, whole.rows, host, wide[whole.rows], blamed)
+    return Places(names, whole.rows, host, wide[whole.rows], blamed)
 
 
-def _suspects(places: _Places) -> list[Suspect]:
+def _suspects(places: Places) -> list[Suspect]:
     """The suspects, the strongest first, without what only the frame tells."""
     found: list[Suspect] = []
     widths = int(places.width.max(initial=0)) + 1
-    tally = _tally(places, widths)
+    counts = counted(places, widths)
     flagged: set[int] = set()
     while True:
-        total, expected = tally.blamed.sum(axis=1), tally.expected()
-        ratio = total / np.maximum(expected, _LEAST_EXPECTED)
+        total, expected = counts.blamed.sum(axis=1), counts.expected()
+        ratio = total / np.maximum(expected, LEAST_EXPECTED)
         worth = np.flatnonzero((total >= MIN_INCIDENTS) & (ratio >= MIN_RATIO))
-        chances = {int(at): _chance(tally, int(at)) for at in worth if int(at) not in flagged}
+        chances = {int(at): chance(counts, int(at)) for at in worth if int(at) not in flagged}
         if not chances:
             return found
         worst = min(chances, key=lambda at: (chances[at], -ratio[at], places.hosts[at]))
@@ -228,80 +189,22 @@ def _suspects(places: _Places) -> list[Suspect]:
         flagged.add(worst)
         found.append(
             Suspect(
-                places.hosts[worst], int(tally.places[worst].sum()), int(total[worst]),
+                places.hosts[worst], int(counts.places[worst].sum()), int(total[worst]),
                 round(float(expected[worst]), 3), round(float(ratio[worst]), 2), p,
                 0, {}, [], None, None, None,
             )
         )  # fmt: skip
-        places = places.without(worst)
-        tally = _tally(places, widths)
+        places = places.without(np.arange(len(places.hosts)) == worst)
+        counts = counted(places, widths)
 
 
-def _tally(places: _Places, widths: int) -> _Tally:
-    cells = places.host * widths + places.width
-    shape = (len(places.hosts), widths)
-    taken, blamed = (
-        np.bincount(some, minlength=shape[0] * widths).reshape(shape)
-        for some in (cells, cells[places.blamed])
-    )
-    return _Tally(taken, blamed)
-
-
-def _chance(tally: _Tally, node: int) -> float:
-    """P(a node with these places has at least this much blame), all places being alike."""
-    chances = binomial(int(tally.blamed[:, 0].sum()), float(tally.share()[node]))
-    for width in 1 + np.flatnonzero(tally.places[node, 1:]):
-        all_places, all_blamed = tally.places[:, width].sum(), tally.blamed[:, width].sum()
-        chances = np.convolve(
-            chances,
-            hypergeometric(int(all_places), int(all_blamed), int(tally.places[node, width])),
-        )
-    return float(min(1.0, chances[int(tally.blamed[node].sum()) :].sum()))
-
-
-def hypergeometric(population: int, marked: int, drawn: int) -> np.ndarray:
-    """P(0), P(1), … marked ones among `drawn` of a `population` without putting back."""
-    count = np.arange(min(marked, drawn) + 1)
-    possible = drawn - count <= population - marked
-    logs = _log_factorials(1 << population.bit_length())
-
-    def choose(n: int, k: np.ndarray) -> np.ndarray:
-        found: np.ndarray = logs[n] - logs[k] - logs[n - k]
-        return found
-
-    chance = np.zeros(len(count))
-    some = count[possible]
-    chance[possible] = np.exp(
-        choose(marked, some)
-        + choose(population - marked, drawn - some)
-        - choose(population, np.array([drawn]))
-    )
-    return chance
-
-
-def binomial(drawn: int, share: float) -> np.ndarray:
-    """P(0), P(1), … of `drawn` that each fall on something with this probability, 0 < share < 1."""
-    count = np.arange(drawn + 1)
-    logs = _log_factorials(1 << drawn.bit_length())
-    ways = logs[drawn] - logs[count] - logs[drawn - count]
-    found: np.ndarray = np.exp(ways + count * np.log(share) + (drawn - count) * np.log1p(-share))
-    return found
-
-
-@lru_cache(maxsize=8)
-def _log_factorials(most: int) -> np.ndarray:
-    """The logarithms of 0!, 1!, … `most`!."""
-    return np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, most + 1)))))
-
-
-def _counts(places: _Places) -> tuple[list[int], list[int], list[int]]:
+def _counts(places: Places) -> tuple[list[int], list[int], list[int]]:
     """For each node its jobs, those in which it was blamed, and those in which another one was."""
     number = len(places.hosts)
-    accused = np.bincount(places.job, places.blamed)[places.job] > 0 if number else places.blamed
-    of = (slice(None), places.blamed, accused & ~places.blamed)
-    took_part, blamed, victim = (
-        np.bincount(places.host[which], minlength=number).tolist() for which in of
-    )
+    ill = np.zeros(int(places.job.max(initial=-1)) + 1, dtype=bool)
+    ill[places.job[places.blamed]] = True
+    of = (slice(None), places.blamed, ill[places.job] & ~places.blamed)
+    took_part, blamed, victim = (tally(places.host[which], number).tolist() for which in of)
     return took_part, blamed, victim
 
 

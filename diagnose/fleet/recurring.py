@@ -20,10 +20,10 @@ from functools import lru_cache
 
 import numpy as np
 
+from diagnose.fleet.blame import hypergeometric
 from diagnose.fleet.causes import hours
 from diagnose.fleet.columns import UNKNOWN, Coded, span, split, total
 from diagnose.fleet.jobs import Jobs
-from diagnose.fleet.nodes import hypergeometric
 
 ALPHA = 0.05
 MIN_INCIDENTS = 3

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from diagnose.batch.names import REPORTS, page_of
 from diagnose.catalog.load import load_catalog
-from diagnose.fleet.causes import CAUSE, WEEK, Group, count, hours, weeks
-from diagnose.fleet.columns import moment, span, total
-from diagnose.fleet.jobs import Jobs
+from diagnose.catalog.schema import Catalog
+from diagnose.fleet.causes import Group, count, hours, weeks
+from diagnose.fleet.columns import UNKNOWN, moment, span, total
+from diagnose.fleet.grouping import CAUSE, WEEK
+from diagnose.fleet.jobs import OTHER, Jobs
 from diagnose.fleet.nodes import Nodes, nodes
 from diagnose.fleet.recurring import Gap, Recurring, recurring, unknowns, unreadable
+from diagnose.fleet.reliability import CHECKPOINT_H, Reliability, reliability
+from diagnose.fleet.topology import Topology
+from diagnose.fleet.trend import Trends, trends
 
 SCHEMA = "diagnose-fleet/1"
 MAX_WORST = 20
@@ -25,7 +31,8 @@ MAX_WORST = 20
 @dataclass(frozen=True, slots=True)
 class Overview:
     """All jobs in numbers. Times are UTC; `cost_unknown` troubled jobs have no GPU-hours. Of
-    `dated_by_file` jobs the time is that of their files, as their logs tell none.
+    `dated_by_file` jobs the time is that of their files, as their logs tell none. `other` went
+    wrong for a cause that is not asked for.
     """
 
     jobs: int
@@ -34,6 +41,7 @@ class Overview:
     healthy: int
     running: int
     unknown: int
+    other: int
     unreadable: int
     hosts: int
     gpu_hours_lost: float | None
@@ -58,14 +66,21 @@ class Worst:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """What is said of the fleet. `groups` are by `by`, `causes` always by cause."""
+    """What is said of the fleet. `groups` are by `by`, `causes` always by cause.
+
+    `filters` says in words which jobs were asked for; `price` is that of a GPU-hour, where given.
+    """
 
     by: str
+    filters: list[str]
+    price: float | None
     overview: Overview
     weeks: list[str]
     causes: list[Group]
     groups: list[Group]
     weekly: list[Group]
+    reliability: Reliability
+    trends: Trends | None
     recurring: list[Recurring]
     nodes: Nodes
     unknowns: list[Gap]
@@ -78,6 +93,7 @@ class Fleet:
         jobs = [job for gap in [*self.unknowns, *self.unreadable] for job in gap.examples]
         jobs += [job for item in self.recurring for job in item.examples]
         jobs += [item.job for item in self.worst]
+        jobs += [job for group in [*self.causes, *self.groups] for job in group.examples]
         jobs += [job for suspect in self.nodes.suspects for job in suspect.blamed_jobs]
         return list(dict.fromkeys(jobs))
 
@@ -93,24 +109,33 @@ def summarise(
     by: str = CAUSE,
     titles: Mapping[str, str] | None = None,
     results: Path | None = None,
-    node_causes: Collection[str] | None = None,
+    catalog: Catalog | None = None,
+    filters: Sequence[str] = (),
+    price: float | None = None,
+    checkpoint_h: float = CHECKPOINT_H,
+    topology: Topology | None = None,
 ) -> Fleet:
     """Everything about a fleet's jobs.
 
-    `titles` are those of the cause classes, `node_causes` those that stay with a node (of the
-    shipped ones where it is None). `reports` gets the post-mortems which exist in the
-    folder `results`, of the jobs that are named here.
+    `titles` are those of the cause classes, `catalog` says what kind of cause each is (the shipped
+    one where it is None). `filters` are words for what `grouping.chosen` left of the jobs, `price`
+    and `checkpoint_h` (hours between checkpoints) are the caller's, `topology` says where the nodes
+    are. `reports` gets the post-mortems
+    which exist in the folder `results`, of the jobs that are named here.
     """
-    if node_causes is None:
-        node_causes = load_catalog().node_causes
-    causes, found_nodes = count(jobs, CAUSE, titles), nodes(jobs, node_causes)
+    catalog = catalog or load_catalog()
+    causes, found_nodes = count(jobs, CAUSE, titles), nodes(jobs, catalog.node_causes, topology)
     fleet = Fleet(
         by=by,
+        filters=list(filters),
+        price=price,
         overview=_overview(jobs, len(found_nodes.nodes)),
         weeks=weeks(jobs),
         causes=causes,
         groups=causes if by == CAUSE else count(jobs, by, titles),
         weekly=count(jobs, WEEK),
+        reliability=reliability(jobs, catalog.external_ends, catalog.node_causes, checkpoint_h),
+        trends=trends(jobs),
         recurring=recurring(jobs),
         nodes=found_nodes,
         unknowns=unknowns(jobs),
@@ -119,6 +144,38 @@ def summarise(
         reports={},
     )
     return replace(fleet, reports=_reports(results, jobs, fleet.named())) if results else fleet
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A job that went wrong. Times are UTC, None where they are not known, as are numbers."""
+
+    job: str
+    time: str | None
+    verdict: str
+    cause: str
+    title: str
+    gpu_hours_lost: float | None
+    culprit_hosts: list[str]
+    labels: dict[str, str]
+    source: str
+
+
+def listed(jobs: Jobs, most: int | None = None) -> list[Listed]:
+    """The jobs that went wrong, the latest first, at most so many."""
+    rows = jobs.in_time(np.flatnonzero(jobs.troubled))[::-1][:most]
+    return [
+        Listed(
+            job=name, time=moment(jobs.time[row]), verdict=verdict, cause=cause or UNKNOWN,
+            title=title, gpu_hours_lost=hours(total(jobs.gpu_hours_lost[row : row + 1])),
+            culprit_hosts=jobs.culprit_hosts.of(row), labels=labels, source=source,
+        )
+        for name, verdict, cause, title, labels, source, row in zip(
+            jobs.names(rows), jobs.verdict.of(rows), jobs.cause.of(rows), jobs.title.of(rows),
+            jobs.labels.of(rows), jobs.source.take(pa.array(rows)).to_pylist(), rows.tolist(),
+            strict=True,
+        )
+    ]  # fmt: skip
 
 
 def _overview(jobs: Jobs, hosts: int) -> Overview:
@@ -134,6 +191,7 @@ def _overview(jobs: Jobs, hosts: int) -> Overview:
         healthy=having("healthy"),
         running=having("running"),
         unknown=having("unknown"),
+        other=having(OTHER),
         unreadable=int(jobs.unreadable.sum()),
         hosts=hosts,
         gpu_hours_lost=hours(total(costs)),

@@ -221,7 +221,7 @@ def fleet(root: Root, path: str, by: str, catalog: Catalog, scrub: Scrub) -> Ans
         by=by,
         titles={name: cause.title for name, cause in catalog.classes.items()},
         results=folder,
-        node_causes=catalog.node_causes,
+        catalog=catalog,
     )
     rows = drawn(lambda console: terminal.render(found, console))
     lines = [quoted(scrub.text(row)) if row.strip() else "" for row in rows]

@@ -14,6 +14,8 @@ import pytest
 from diagnose.cli.main import run
 from diagnose.ingest.names import RESULTS
 from tests.batch.fleet import OOM, Inline
+from tests.fleet import samples
+from tests.fleet.frames import keep
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 JOBS = ("torchrun-missing-rank", "flight-recorder-stuck-rank", "axolotl-kto-freeze")
@@ -82,6 +84,43 @@ def test_names_of_any_bytes_and_damage_are_told_on_one_line(
     linked = set(re.findall(r'href="results/(reports/[^"]+)"', page.read_text("utf-8")))
     assert {f"reports/{path.name}" for path in (results / "reports").iterdir()} == linked
     assert len(linked) == 4
+
+
+def test_filters_lists_and_a_price(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = samples.small().to_dict("records")
+    keep(tmp_path / "r", *rows)
+    command = ["fleet", str(tmp_path / "r")]
+
+    def out(*options: str) -> str:
+        assert run([*command, *options]) == 0
+        return capsys.readouterr().out
+
+    text = out("--label", "user=alice", "--class", "hw", "--until", "2025-06-16", "--gpu-hour", "2")
+    assert "only        until 2025-06-16; hw; user=alice" in " ".join(text.split("\n"))
+    listed = json.loads(out("--class", "hw", "--jobs", "--format", "json"))
+    assert len(listed) == 18
+    assert {one["class"] for one in listed} == {"hw.gpu"}
+    assert listed == sorted(listed, key=lambda one: one["time"], reverse=True)
+    found = json.loads(out("--class", "hw", "--by", "user", "--format", "json"))
+    assert sum(group["hung"] for group in found["groups"]) == 18
+    assert sum(group["jobs"] for group in found["groups"]) == 119
+    lines = out("--jobs", "--format", "csv", "--top", "3").splitlines()
+    assert lines[0] == "job,time,verdict,class,title,gpu_hours_lost,culprit_hosts,labels,source"
+    assert len(lines) == 4
+    assert "… and 25 more with --all" in out("--jobs", "--top", "3")
+    assert "more with --all" not in out("--jobs", "--all")
+    assert "(468 at 2.00 each)" in out("--gpu-hour", "2")
+    for wrong, why in (
+        (["--label", "team"], "is no NAME=VALUE"),
+        (["--label", "team=x"], "cannot group by 'team'"),
+        (["--since", "soon"], "--since 'soon' is neither a date"),
+        (["--until", "late"], "--until 'late' is neither a date"),
+        (["--since", "2030-01-01"], "no job passes these filters"),
+        (["--class", "nett"], "no job has the class nett"),
+        (["--jobs", "--format", "slurm-exclude"], "--jobs is printed as"),
+    ):
+        assert run([*command, *wrong]) == 2
+        assert why in capsys.readouterr().err
 
 
 def test_results_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -99,7 +99,7 @@ def test_an_interrupt_is_quiet(engine: Engine, capsys: pytest.CaptureFixture[str
             ["report", "--format", "json"],
             ["--format; diagnose triage, checkpoint and"],
         ),
-        (["triage", "--since", "3d"], ["--since; diagnose scan has it"]),
+        (["triage", "--since", "3d"], ["--since; diagnose scan and fleet have it"]),
         (["catalog", "list", "--role", "boss"], ["'boss'", "choose from cause, effect"]),
         (["catalog", "list", "--class", "x"], ["'x'", "crash.gpu_oom"]),
         (

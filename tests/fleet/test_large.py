@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from diagnose.catalog.load import load_catalog
-from diagnose.fleet.causes import NOT_STATED, count, weeks
+from diagnose.fleet.causes import count, weeks
 from diagnose.fleet.columns import pairs, positions, split, total
+from diagnose.fleet.grouping import NOT_KNOWN
 from diagnose.fleet.jobs import Jobs
 from diagnose.fleet.nodes import nodes
 from diagnose.fleet.recurring import recurring, unknowns
@@ -56,10 +57,10 @@ def keys_of(job: Any, by: str) -> list[str]:
     if by == "cause":
         return [job.cause or "unknown"] if job.troubled else []
     if by == "week":
-        return [job.week or NOT_STATED]
+        return [job.week or NOT_KNOWN]
     if by == "host":
-        return sorted({*job.hosts, *job.culprit_hosts}) or [NOT_STATED]
-    return [job.labels.get(by) or NOT_STATED]
+        return sorted({*job.hosts, *job.culprit_hosts}) or [NOT_KNOWN]
+    return [job.labels.get(by) or NOT_KNOWN]
 
 
 @pytest.mark.parametrize("by", ["cause", "week", "host", "user"])
@@ -86,7 +87,7 @@ def test_groups(by: str, seed: int) -> None:
         if len(known):
             assert group.gpu_hours_lost == round(float(np.nan_to_num(costs).sum()), 2)
         else:
-            assert group.gpu_hours_lost is None
+            assert group.gpu_hours_lost == (None if len(costs) else 0.0)
         calendar = weeks(jobs)
         when = Counter(job.week for job in troubled)
         assert group.weekly == [when[week] for week in calendar]

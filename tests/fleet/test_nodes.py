@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from diagnose.catalog.load import load_catalog
-from diagnose.fleet.nodes import ALPHA, Nodes, binomial, hypergeometric, nodes
+from diagnose.fleet.blame import ALPHA, binomial, hypergeometric
+from diagnose.fleet.nodes import Nodes, nodes
 from diagnose.report.fleet.words import compared
 from tests.sizes import few
 

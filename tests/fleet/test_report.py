@@ -74,7 +74,7 @@ def test_hostile_text_cannot_reach_the_terminal() -> None:
 def test_an_ascii_terminal_gets_ascii() -> None:
     text = plain(fleet(), 80, Ascii())
     assert text.isascii()
-    assert "hw.gpu                  18  64.3 %        225  #*#*" in text
+    assert "hw.gpu                  18   15.1 %  64.3 %        225  #*#*" in text
 
 
 def test_json() -> None:

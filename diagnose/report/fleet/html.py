@@ -15,7 +15,8 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from diagnose import __version__
-from diagnose.fleet.causes import CAUSE, HOST, WEEK, Group
+from diagnose.fleet.causes import Group
+from diagnose.fleet.grouping import CAUSE, HOST, WEEK
 from diagnose.fleet.nodes import Nodes, fold
 from diagnose.fleet.summary import Fleet
 from diagnose.report.fleet import words
@@ -43,6 +44,7 @@ def render(
     style = asset("style.css") + asset("fleet.css", _PACKAGE)
     script = asset("js/base.js") + asset("fleet.js", _PACKAGE)
     suspects = [suspect.host for suspect in fleet.nodes.suspects]
+    units = [words.unit_name(unit) for unit in fleet.nodes.units]
     reports = {} if links is None else {
         job: f"{links}{quote(path)}" for job, path in fleet.reports.items()
     }  # fmt: skip
@@ -54,7 +56,7 @@ def render(
         data=embedded({}),
         fleet=fleet,
         title=scrub.text(title, 200) if title else "",
-        headline=_headline(fleet, suspects),
+        headline=_headline(fleet, [*units, *suspects]),
         summary=words.title(fleet.overview),
         facts=_facts(fleet),
         sections=_sections(fleet, trend=weeks is not None),
@@ -86,6 +88,7 @@ def _sections(fleet: Fleet, *, trend: bool) -> list[tuple[str, str]]:
     sections = (
         (True, "nodes", "Nodes"),
         (fleet.causes, "causes", "Causes"),
+        (True, "reliability", "Reliability"),
         (trend, "trend", "Trend"),
         (fleet.recurring, "recurring", "Recurring"),
         (fleet.unknowns, "unknown", "Unknown"),
@@ -117,19 +120,27 @@ def _facts(fleet: Fleet) -> list[tuple[str, str, str]]:
     overview = fleet.overview
     hours = overview.gpu_hours_lost
     untold = overview.cost_unknown
-    known = [group for group in fleet.causes if group.name != "unknown"]
-    others = words.outcome(overview, ("unknown", "healthy", "running", "unreadable"))
+    missing = f"cost of {words.jobs(untold)} unknown" if untold and hours is not None else ""
+    paid = ""
+    if hours is not None and fleet.price is not None:
+        paid = f"{words.money(hours, fleet.price)} at {fleet.price:,.2f} each"
+    first = words.first_cause(fleet)
+    others = words.outcome(overview, ("unknown", "healthy", "running", "other", "unreadable"))
     facts = [
         (
             "Lost",
             "unknown" if hours is None else f"{words.number(hours)} GPU-hours",
-            f"cost of {words.jobs(untold)} unknown" if untold and hours is not None else "",
+            "; ".join(filter(None, (paid, missing))),
         ),
         ("Outcome", f"{overview.hung:,} hung, {overview.failed:,} failed", others),
     ]
-    if known:
-        facts.append(("Top cause", known[0].name, known[0].title))
-    hosts = [suspect.host for suspect in fleet.nodes.suspects]
+    if first is not None:
+        facts.append(("Top cause", first.name, first.title))
+    if fleet.reliability.goodput is not None:
+        of_gpu = f"MTBF of one GPU {words.mtbf(fleet.reliability.mtbf_gpu)}"
+        facts.append(("Goodput", words.part(fleet.reliability.goodput), of_gpu))
+    hosts = [words.unit_name(unit) for unit in fleet.nodes.units]
+    hosts += [suspect.host for suspect in fleet.nodes.suspects]
     compared = f"of {len(fleet.nodes.nodes):,} compared" if fleet.nodes.nodes else ""
     facts.append(("Suspect nodes", names(hosts, 6) if hosts else "none", compared))
     return facts

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.text import Text
 
-from diagnose.fleet.causes import CAUSE, HOST, WEEK, Group
+from diagnose.fleet import trend
+from diagnose.fleet.causes import Group
+from diagnose.fleet.grouping import CAUSE, HOST, WEEK
 from diagnose.fleet.nodes import fold
 from diagnose.fleet.recurring import Gap
-from diagnose.fleet.summary import Fleet
+from diagnose.fleet.reliability import Reliability
+from diagnose.fleet.summary import Fleet, Listed
+from diagnose.fleet.trend import Trends
 from diagnose.redact.redactor import mask
 from diagnose.report.fleet import words
 from diagnose.report.safe import clean
 from diagnose.report.terminal import Page
 from diagnose.report.words import names
 
-MAX_SUSPECTS = 20
+T = TypeVar("T")
+
 MAX_GROUPS = 20
+MAX_CROSSED = 4
+MAX_SUSPECTS = 20
 MAX_RECURRING = 8
 MAX_GAPS = 6
 MAX_WORST = 5
@@ -29,21 +37,45 @@ _WIDE = 120  # columns from which on there is room for titles
 _BARS = str.maketrans("▁▂▃▄▅▆▇█", ".::-=+*#")
 
 
-def render(fleet: Fleet, console: Console) -> None:
-    """Print the report."""
-    page = Page(console)
+class _Sheet(Page):
+    """A page on which every list has at most `top` rows where that is given."""
+
+    def __init__(self, console: Console, top: int | None) -> None:
+        super().__init__(console)
+        self.top = top
+
+    def first(self, items: Sequence[T], most: int) -> Sequence[T]:
+        """As many of a list as are shown."""
+        return items[: most if self.top is None else self.top]
+
+    def rest(self, items: Sequence[Any], most: int) -> None:
+        """How many of a list are not shown."""
+        left = len(items) - len(self.first(items, most))
+        if left:
+            self.paragraph(Text(f"… and {left:,} more with --all", style="dim"), first="  ")
+
+
+def render(fleet: Fleet, console: Console, top: int | None = None) -> None:
+    """Print the report; `top` is how many rows each list has, None for what fits a screen."""
+    page = _Sheet(console, top)
     fleet = words.safe(fleet, lambda text: mask(clean(text)))
     overview = fleet.overview
     page.paragraph(
         Text(words.title(overview), style="bold"), first="FLEET  ", indent=2, style="bold red"
     )
     page.blank()
+    page.field("only", "; ".join(fleet.filters))
     page.field("outcome", words.outcome(overview))
-    page.field("cost", words.lost(overview))
+    page.field("cost", words.lost(overview, fleet.price))
     page.field("top cause", words.main_cause(fleet))
+    page.field("rising", names(trend.rising(fleet.trends)))
     suspects = [suspect.host for suspect in fleet.nodes.suspects]
+    suspects = [words.unit_name(unit) for unit in fleet.nodes.units] + suspects
     page.field("suspects", names(suspects) if suspects else "none")
     _groups(page, fleet)
+    _crossed(page, fleet)
+    _reliability(page, fleet.reliability)
+    _trends(page, fleet.trends)
     _suspects(page, fleet)
     _recurring(page, fleet)
     _gaps(page, "Unknown: the next signatures to write", fleet.unknowns, fleet)
@@ -51,71 +83,148 @@ def render(fleet: Fleet, console: Console) -> None:
     _worst(page, fleet)
 
 
-def _groups(page: Page, fleet: Fleet) -> None:
-    shown = fleet.groups if fleet.by == WEEK else fleet.groups[:MAX_GROUPS]
+def render_jobs(jobs: Sequence[Listed], console: Console, top: int | None = None) -> None:
+    """Print a list of jobs, a line each."""
+    page = _Sheet(console, top)
+    shown = words.shown_jobs(page.first(jobs, MAX_GROUPS))
+    if not shown:
+        page.paragraph(Text("No job went wrong."))
+        return
+    rows = [
+        [one.job, words.day(one.time) or words.UNKNOWN, one.verdict, words.cost(one.gpu_hours_lost)]
+        for one in shown
+    ]
+    tails = [
+        f"{one.cause}{' on ' if one.culprit_hosts else ''}{names(one.culprit_hosts, 2)}"
+        for one in shown
+    ]
+    page.table(["job", "when", "verdict", "GPU-hours"], rows, tails, max(map(len, tails)), "cause")
+    page.rest(jobs, MAX_GROUPS)
+
+
+def _groups(page: _Sheet, fleet: Fleet) -> None:
+    latest = fleet.groups[::-1] if fleet.by == WEEK else fleet.groups
+    shown = list(page.first(latest, MAX_GROUPS))
     if not shown:
         return
+    if fleet.by == WEEK:
+        shown.reverse()
     wide = page.full >= _WIDE
     spark = _SPARK_WIDE if wide else _SPARK
-    heads = {
-        CAUSE: [fleet.by, "affected", "share", "GPU-hours"],
-        HOST: [fleet.by, "jobs", "affected", "blamed", "victim", "GPU-hours"],
-    }.get(fleet.by, [fleet.by, "jobs", "affected", "share", "GPU-hours"])
-    trend = fleet.by != WEEK and len(fleet.weeks) > 1
-    rows = [_cells(group, fleet.by) for group in shown]
-    tails = [_tail(page, group, spark, trend=trend, titled=wide) for group in shown]
+    cells = [_cells(group, fleet) for group in shown]
+    room = wide or fleet.by == CAUSE or fleet.price is None
+    weekly = fleet.by != WEEK and len(fleet.weeks) > 1 and room
+    tails = [_tail(group, spark, page, weekly=weekly, titled=wide) for group in shown]
     page.heading(words.heading(fleet.by))
-    head = f"last {min(spark, len(fleet.weeks))} weeks" if trend else ""
-    page.table(heads, rows, tails, min(_SPARK, max(map(len, tails))), head)
-    page.more(len(fleet.groups) - len(shown))
+    head = f"last {min(spark, len(fleet.weeks))} weeks" if weekly else ""
+    rows = [[*row.values()] for row in cells]
+    page.table([*cells[0]], rows, tails, min(_SPARK, max(map(len, tails))), head)
+    page.rest(fleet.groups, MAX_GROUPS)
 
 
-def _cells(group: Group, by: str) -> list[str]:
-    troubled = f"{words.troubled(group):,}"
-    cost = words.cost(group.gpu_hours_lost, group.cost_unknown)
-    if by == CAUSE:
-        return [group.name, troubled, words.percent(group.share), cost]
-    if by == HOST:
-        return [
-            group.name,
-            f"{group.jobs:,}",
-            troubled,
-            f"{group.blamed:,}",
-            f"{group.victim:,}",
-            cost,
+def _cells(group: Group, fleet: Fleet) -> dict[str, str]:
+    """The columns of a group's row by their heads."""
+    cells = {fleet.by: group.name, "jobs": f"{group.jobs:,}"}
+    cells["affected"] = f"{words.troubled(group):,}"
+    if fleet.by == HOST:
+        cells |= {"blamed": f"{group.blamed:,}", "victim": f"{group.victim:,}"}
+    elif fleet.by == CAUSE:
+        del cells["jobs"]
+        cells |= {"of jobs": words.rate(group), "share": words.percent(group.share)}
+    else:
+        cells |= {"rate": words.rate(group), "95 % interval": words.rates(group)}
+    cells["GPU-hours"] = words.cost(group.gpu_hours_lost, group.cost_unknown)
+    if fleet.price is not None:
+        cells["cost"] = words.money(group.gpu_hours_lost, fleet.price, group.cost_unknown)
+    return cells
+
+
+def _tail(group: Group, spark: int, page: Page, *, weekly: bool, titled: bool) -> str:
+    line = words.sparkline(group.weekly, spark) if weekly else ""
+    line = line.translate(_BARS) if page.ascii else line
+    return f"{line}  {group.title}" if titled and group.title else line
+
+
+def _crossed(page: _Sheet, fleet: Fleet) -> None:
+    """The affected jobs of each group by cause."""
+    shown = [group for group in page.first(fleet.groups, MAX_GROUPS) if group.causes]
+    causes = words.crossed(shown, MAX_CROSSED)
+    if fleet.by == CAUSE or len(causes) < 2:
+        return
+    room = page.full - max(len(group.name) for group in shown) - len("  others  ") - 2
+    while sum(len(cause) + 2 for cause in causes) > max(room, 24):
+        causes.pop()
+    rows = []
+    for group in shown:
+        counts = [group.causes.get(cause, 0) for cause in causes]
+        cells = [*counts, words.troubled(group) - sum(counts)]
+        rows.append([group.name, *(f"{count:,}" if count else "" for count in cells)])
+    page.heading(f"Affected jobs by {fleet.by} and cause")
+    page.table([fleet.by, *causes, "others"], rows, [""] * len(rows), 0)
+
+
+def _reliability(page: _Sheet, found: Reliability) -> None:
+    page.heading("Reliability")
+    page.field("goodput", words.goodput(found))
+    if not found.jobs:
+        return
+    page.field("ETTR", words.ettr(found))
+    page.field("MTBF", words.mtbf_gpu(found))
+    page.field("at scale", words.projections(found))
+    rows = [
+        [
+            one.gpus,
+            f"{one.jobs:,}",
+            f"{one.mtbf.failures:,}",
+            words.mtbf(one.mtbf),
+            words.mtbf_range(one.mtbf),
+            words.part(one.goodput),
+            words.part(one.ettr),
         ]
-    return [group.name, f"{group.jobs:,}", troubled, words.percent(group.share), cost]
+        for one in found.sizes
+    ]
+    heads = ["GPUs", "jobs", "failures", "MTBF", "95 % interval", "goodput", "ETTR"]
+    page.table(heads, rows, [""] * len(rows), 0)
 
 
-def _tail(page: Page, group: Group, spark: int, *, trend: bool, titled: bool) -> str:
-    line = words.sparkline(group.weekly, spark) if trend else ""
-    if page.ascii:
-        line = line.translate(_BARS)
-    return f"{line:<{min(spark, len(group.weekly))}}  {group.title}" if titled else line
+def _trends(page: _Sheet, found: Trends | None) -> None:
+    if found is None:
+        return
+    page.heading("Trend")
+    changed = [one for one in found.causes[1:] if one.direction != trend.STEADY]
+    every = page.top is not None
+    for one in [found.causes[0], *(found.causes[1:] if every else changed)]:
+        page.paragraph(
+            Text.assemble((one.name, "bold"), f"  {words.trend(one)}"), first="  ", indent=4
+        )
+    page.paragraph(Text(words.forecast(found.forecast)), first="  ", indent=4)
+    page.paragraph(Text(words.windows(found), style="dim"), first="  ")
 
 
-def _suspects(page: Page, fleet: Fleet) -> None:
+def _suspects(page: _Sheet, fleet: Fleet) -> None:
     found = fleet.nodes.suspects
     page.heading("Suspect nodes")
+    for unit in fleet.nodes.units:
+        name = words.unit_name(unit)
+        text = Text.assemble((name, "bold"), f"  {words.unit(unit)}")
+        page.paragraph(text, first="  ", indent=4)
     if not found and fleet.nodes.nodes:
-        page.paragraph(
-            Text("No node is blamed more often than its share of the work explains."), first="  "
-        )
-    for suspect in found[:MAX_SUSPECTS]:
+        page.paragraph(Text(words.no_suspects(fleet.nodes)), first="  ")
+    for suspect in page.first(found, MAX_SUSPECTS):
         text = Text.assemble((suspect.host, "bold"), f"  {words.suspect(suspect)}")
         page.paragraph(text, first="  ", indent=4)
         page.paragraph(Text(words.suspect_more(suspect), style="dim"), first="    ")
-    page.more(len(found) - MAX_SUSPECTS)
+    page.rest(found, MAX_SUSPECTS)
     if found:
         page.verbatim(f"sbatch --exclude={fold(one.host for one in found)} …", 4, "cyan")
     page.paragraph(Text(words.compared(fleet.nodes), style="dim"), first="  ")
 
 
-def _recurring(page: Page, fleet: Fleet) -> None:
+def _recurring(page: _Sheet, fleet: Fleet) -> None:
     if not fleet.recurring:
         return
     page.heading("Recurring failures")
-    for item in fleet.recurring[:MAX_RECURRING]:
+    for item in page.first(fleet.recurring, MAX_RECURRING):
         page.paragraph(
             Text.assemble((f"{words.jobs(item.jobs)}  ", "bold"), f"{item.title} ({item.cause})"),
             first="  ", indent=4,
@@ -123,20 +232,20 @@ def _recurring(page: Page, fleet: Fleet) -> None:
         hours = words.cost(item.gpu_hours_lost)
         parts = [
             words.days(item.first_seen, item.last_seen),
-            f"{hours} GPU-hours" if hours else "",
+            f"{hours} GPU-hours" if item.gpu_hours_lost is not None else "",
             words.began(item.began_with),
             f"fingerprint {item.fingerprint}",
         ]
         page.paragraph(Text("; ".join(filter(None, parts)), style="dim"), first="    ")
         _reports(page, fleet, item.examples[:1])
-    page.more(len(fleet.recurring) - MAX_RECURRING)
+    page.rest(fleet.recurring, MAX_RECURRING)
 
 
-def _gaps(page: Page, heading: str, gaps: Sequence[Gap], fleet: Fleet) -> None:
+def _gaps(page: _Sheet, heading: str, gaps: Sequence[Gap], fleet: Fleet) -> None:
     if not gaps:
         return
     page.heading(heading)
-    for gap in gaps[:MAX_GAPS]:
+    for gap in page.first(gaps, MAX_GAPS):
         page.paragraph(
             Text.assemble((f"{words.jobs(gap.jobs)}  ", "bold"), gap.text), first="  ", indent=4
         )
@@ -147,14 +256,14 @@ def _gaps(page: Page, heading: str, gaps: Sequence[Gap], fleet: Fleet) -> None:
         ]
         page.paragraph(Text("; ".join(filter(None, parts)), style="dim"), first="    ")
         _reports(page, fleet, gap.examples[:1])
-    page.more(len(gaps) - MAX_GAPS)
+    page.rest(gaps, MAX_GAPS)
 
 
-def _worst(page: Page, fleet: Fleet) -> None:
+def _worst(page: _Sheet, fleet: Fleet) -> None:
     if not fleet.worst:
         return
     page.heading("Most expensive jobs")
-    for item in fleet.worst[:MAX_WORST]:
+    for item in page.first(fleet.worst, MAX_WORST):
         on = f" on {names(item.culprit_hosts, 3)}" if item.culprit_hosts else ""
         text = Text.assemble(
             (f"{words.number(item.gpu_hours_lost)} GPU-hours  ", "bold"),

@@ -5,19 +5,29 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, fields, replace
 from functools import cache
+from typing import Any
 
-from diagnose.fleet.causes import CAUSE, HOST, WEEK, Group
-from diagnose.fleet.nodes import MIN_INCIDENTS, MIN_RATIO, Nodes, Suspect, fold
+from diagnose.fleet.blame import MIN_INCIDENTS
+from diagnose.fleet.causes import Group
+from diagnose.fleet.grouping import CAUSE
+from diagnose.fleet.nodes import MIN_RATIO, Nodes, Suspect, fold
 from diagnose.fleet.recurring import Began
-from diagnose.fleet.summary import Fleet, Overview
+from diagnose.fleet.reliability import Mtbf, Reliability
+from diagnose.fleet.summary import Fleet, Listed, Overview
+from diagnose.fleet.trend import Forecast, Trend, Trends
+from diagnose.fleet.units import Unit
 from diagnose.redact.redactor import mask
 from diagnose.report.safe import clean, each, escaped, masked_strings
 from diagnose.report.words import names, sentence
 
+UNKNOWN = "unknown"
+MIN_FAILURES = 10  # with fewer, a rate says nothing about jobs of another size
+_MANY_H = 240  # hours, from which on days are easier to grasp
 _BARS = "▁▂▃▄▅▆▇█"
 # How jobs ended, and how it is said.
 OUTCOMES = {
@@ -26,9 +36,10 @@ OUTCOMES = {
     "unknown": "unknown",
     "healthy": "healthy",
     "running": "running at the end of the log",
+    "other": "failed for other causes",
     "unreadable": "unreadable",
 }
-_HEADINGS = {CAUSE: "Causes", HOST: "Jobs by host", WEEK: "Jobs by week"}
+_HEADINGS = {CAUSE: "Causes"}
 
 
 def safe(fleet: Fleet, change: Callable[[str], str]) -> Fleet:
@@ -53,15 +64,23 @@ def heading(by: str) -> str:
 
 
 def number(value: float) -> str:
-    """`1,234` or `12.3`."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:,.1f}"
+    """`1,234`, `12.3` or `0`."""
+    return f"{value:,.0f}" if value >= 100 or not value else f"{value:,.1f}"
 
 
 def cost(hours: float | None, unknown: int = 0) -> str:
-    """GPU-hours; `≥` where some jobs do not tell theirs, empty where none does."""
-    if hours is None:
-        return ""
+    """GPU-hours; `≥` where some jobs do not tell theirs, `unknown` where that says nothing."""
+    if hours is None or (unknown and hours < 0.05):
+        return UNKNOWN
     return ("≥ " if unknown else "") + number(hours)
+
+
+def money(hours: float | None, price: float, unknown: int = 0) -> str:
+    """What GPU-hours cost at a price each."""
+    found = cost(hours, unknown)
+    return found if hours is None or found == UNKNOWN else (
+        f"{'≥ ' if unknown else ''}{hours * price:,.0f}"
+    )  # fmt: skip
 
 
 def percent(share: float) -> str:
@@ -101,24 +120,159 @@ def outcome(overview: Overview, kinds: Iterable[str] = OUTCOMES) -> str:
     return ", ".join(f"{count:,} {name}" for count, name in counts if count)
 
 
-def lost(overview: Overview) -> str:
-    """`12,345 GPU-hours lost; cost of 100 jobs unknown`."""
+def lost(overview: Overview, price: float | None = None) -> str:
+    """`12,345 GPU-hours lost (30,862 at 2.50 each); cost of 100 jobs unknown`."""
     untold = overview.cost_unknown
     if overview.gpu_hours_lost is None:
         return "Cost unknown for all jobs"
+    paid = ""
+    if price is not None:
+        paid = f" ({money(overview.gpu_hours_lost, price)} at {price:,.2f} each)"
     rest = f"; cost of {jobs(untold)} unknown" if untold else ""
-    return f"{number(overview.gpu_hours_lost)} GPU-hours lost{rest}"
+    return f"{number(overview.gpu_hours_lost)} GPU-hours lost{paid}{rest}"
+
+
+def first_cause(fleet: Fleet) -> Group | None:
+    """The known cause that costs most, or where most costs are unknown, the most frequent one."""
+    known = [group for group in fleet.causes if group.name != UNKNOWN]
+    by_jobs = 2 * fleet.overview.cost_unknown > sum(map(troubled, fleet.causes))
+    return max(known, key=troubled) if known and by_jobs else next(iter(known), None)
 
 
 def main_cause(fleet: Fleet) -> str:
-    """`hw.gpu: 1,234 GPU-hours, 300 jobs (18.4 %)`: the first known cause."""
-    known = [group for group in fleet.causes if group.name != "unknown"]
-    if not known:
+    """`hw.gpu: 1,234 GPU-hours, 300 jobs (18.4 %)`."""
+    first = first_cause(fleet)
+    if first is None:
         return ""
-    first = known[0]
-    hours = f"{cost(first.gpu_hours_lost, first.cost_unknown)} GPU-hours, "
-    text = hours if first.gpu_hours_lost is not None else ""
+    hours = cost(first.gpu_hours_lost, first.cost_unknown)
+    text = f"{hours} GPU-hours, " if hours != UNKNOWN else ""
     return f"{first.name}: {text}{jobs(troubled(first))} ({percent(first.share)})"
+
+
+def rate(group: Group) -> str:
+    """`19.4 %`, the part of the jobs that is affected."""
+    return percent(group.rate)
+
+
+def rates(group: Group) -> str:
+    """`9.2-36.3 %`, what chance leaves open of it."""
+    return f"{100 * group.rate_low:.1f}-{100 * group.rate_high:.1f} %"
+
+
+def crossed(groups: Sequence[Group], most: int) -> list[str]:
+    """The causes that most affected jobs of these groups have."""
+    counts: Counter[str] = Counter()
+    for group in groups:
+        counts.update(group.causes)
+    return [cause for cause, _ in counts.most_common(most)]
+
+
+def mtbf(found: Mtbf) -> str:
+    """`77.3 h`, `51.0 days`, or what it is at least."""
+    scale, unit = _unit(found)
+    shown = found.low if found.hours is None else found.hours
+    return f"{'> ' * (found.hours is None)}{number(shown / scale)} {unit}"
+
+
+def mtbf_range(found: Mtbf) -> str:
+    """`70.1 to 85.0 h`; empty without failures."""
+    scale, unit = _unit(found)
+    if found.high is None:
+        return ""
+    return f"{number(found.low / scale)} to {number(found.high / scale)} {unit}"
+
+
+def _unit(found: Mtbf) -> tuple[float, str]:
+    return (24.0, "days") if (found.hours or found.low) >= _MANY_H else (1.0, "h")
+
+
+def part(value: float | None) -> str:
+    """A share in percent, or that it is unknown."""
+    return UNKNOWN if value is None else percent(value)
+
+
+def goodput(found: Reliability) -> str:
+    """What the GPU-hours of the jobs went to."""
+    if found.goodput is None:
+        return "No job shows its ranks, its times and its onset, so nothing can be measured."
+    text = (
+        f"{percent(found.goodput)} of {number(found.gpu_hours)} GPU-hours were work; "
+        f"{number(found.gpu_hours_lost)} between failure and end, {number(found.gpu_hours_rework)} "
+        f"since the last checkpoint (one every {found.checkpoint_h * 60:,.0f} min is assumed)"
+    )
+    return text + (f"; {jobs(found.unmeasured)} unmeasured" if found.unmeasured else "")
+
+
+def mtbf_gpu(found: Reliability) -> str:
+    """The mean time between failures of one GPU."""
+    every, node = found.mtbf_gpu, found.mtbf_gpu_node
+    spans = [f" ({mtbf_range(one)})" if one.high is not None else "" for one in (every, node)]
+    return f"of one GPU {mtbf(every)}{spans[0]}; by causes tied to a node {mtbf(node)}{spans[1]}"
+
+
+def ettr(found: Reliability) -> str:
+    """`99.8 % over 1,200 runs`."""
+    runs = f"{found.runs:,} run{'' if found.runs == 1 else 's'}"
+    return f"{part(found.ettr)} of the hours from start to end of {runs}"
+
+
+def projections(found: Reliability) -> str:
+    """What the rate of failures means for large jobs."""
+    known = [one for one in found.projections if one.mtbf.failures >= MIN_FAILURES]
+    parts = [f"{one.gpus:,} GPUs {mtbf(one.mtbf)}, ETTR {part(one.ettr)}" for one in known]
+    return f"by causes tied to a node: {'; '.join(parts)}" if parts else ""
+
+
+def trend(found: Trend) -> str:
+    """`28 incidents, 35 before: ×0.81 a job (0.39 to 1.68), no change shown`."""
+    many = f"{found.now:,} incident{'' if found.now == 1 else 's'}, {found.before:,} before"
+    ratio = f"{times(found.ratio)} a job ({between(found)})"
+    if found.ratio is None:
+        ratio = f"at least ×{found.low:,.2f} a job"
+    return f"{many}: {ratio}, {found.direction}"
+
+
+def times(ratio: float | None) -> str:
+    """`×1.20`; empty where there was nothing before."""
+    return "" if ratio is None else f"×{ratio:,.2f}"
+
+
+def between(found: Trend) -> str:
+    """`0.39 to 1.68`, the interval of a ratio."""
+    return f"{found.low:,.2f} to {'no bound' if found.high is None else f'{found.high:,.2f}'}"
+
+
+def heats(groups: Sequence[Group]) -> dict[int, int]:
+    """How dark a cell of the table by cause is, from 0 to 4, for each count there is."""
+    counts = {0, *(count for group in groups for count in group.causes.values())}
+    return {count: -(-4 * count // (max(counts) or 1)) for count in counts}
+
+
+def lister(by: str, name: str) -> str:
+    """The options with which `fleet` lists the jobs of a group."""
+    asked = ("--class", name) if by == CAUSE else ("--label", f"{by}={name}")
+    return f"diagnose fleet RESULTS --jobs {shlex.join(asked)}"
+
+
+def windows(found: Trends) -> str:
+    """What a trend compares."""
+    wide = "week" if found.weeks == 1 else f"{found.weeks} weeks"
+    return sentence(
+        f"The {wide} from {found.now} ({jobs(found.jobs_now)}) against the {wide} from "
+        f"{found.before} ({jobs(found.jobs_before)}); retries count once, intervals are of 95 % "
+        "for all causes together"
+    )
+
+
+def forecast(found: Forecast) -> str:
+    """What the next weeks bring if nothing changes."""
+    wide = "week" if found.weeks == 1 else f"{found.weeks} weeks"
+    lost = "" if found.gpu_hours_lost is None else f", {number(found.gpu_hours_lost)} GPU-hours"
+    return (
+        f"If nothing changes, the next {wide}: {found.incidents:,.0f} "
+        f"incident{'' if found.incidents == 1 else 's'} ({found.low:,.0f} to "
+        f"{found.high:,.0f}){lost}"
+    )
 
 
 def troubled(group: Group) -> int:
@@ -144,6 +298,26 @@ def suspect(found: Suspect) -> str:
     return (
         f"blamed in {found.blamed:,} of {jobs(found.jobs)}; {expected} expected at the rate of the "
         f"other nodes ({times}{chance(found.p)})"
+    )
+
+
+def no_suspects(found: Nodes) -> str:
+    """That no node stands out, beside the units that do."""
+    other = "other " if found.units else ""
+    return f"No {other}node is blamed more often than its share of the work explains."
+
+
+def unit_name(found: Unit) -> str:
+    """`rack R12`, or the name alone where it begins with the level."""
+    plain = found.name.lower().startswith(found.level.lower())
+    return found.name if plain else f"{found.level} {found.name}"
+
+
+def unit(found: Unit) -> str:
+    """`blamed 120 times on 64 nodes; 14.2 expected at the rate of the rest (×8, p < 1e-60)`."""
+    return (
+        f"blamed {found.blamed:,} times on {found.nodes:,} nodes; {found.expected:.1f} expected at "
+        f"the rate of the rest (×{found.ratio:.1f}, {chance(found.p)})"
     )
 
 
@@ -176,6 +350,8 @@ def compared(nodes: Nodes) -> str:
         f"{MIN_INCIDENTS} incidents, ×{MIN_RATIO:.0f} the expected number and p ≤ 0.01 after "
         "Bonferroni correction"
     )
+    if nodes.units:
+        text += "; jobs on a suspect unit are excluded"
     if len(nodes.suspects) > 1:
         text += "; jobs explained by a stronger suspect are excluded"
     if nodes.blamed_without_hosts:
@@ -198,7 +374,9 @@ def began(found: Sequence[Began]) -> str:
 
 # What a spreadsheet would take for a formula.
 _FORMULA = ("=", "+", "-", "@")
-_COLUMNS = [field.name for field in fields(Group) if field.name != "weekly"]
+_COLUMNS = [
+    field.name for field in fields(Group) if field.name not in ("weekly", "causes", "examples")
+]
 
 
 def as_json(fleet: Fleet) -> str:
@@ -209,15 +387,46 @@ def as_json(fleet: Fleet) -> str:
 
 def as_csv(fleet: Fleet) -> str:
     """A row for each group of `--by`; lines end in a newline, missing values are empty."""
+    groups = safe(fleet, lambda text: mask(clean(text))).groups
+    return _csv(_COLUMNS, map(asdict, groups))
+
+
+def jobs_csv(found: Sequence[Listed]) -> str:
+    """A row for each job; lists are parted by blanks, labels are JSON."""
+    rows = []
+    for one in shown_jobs(found):
+        cells = asdict(one) | {"class": one.cause, "culprit_hosts": " ".join(one.culprit_hosts)}
+        rows.append(cells | {"labels": json.dumps(one.labels, ensure_ascii=False)})
+    names = ["class" if field.name == "cause" else field.name for field in fields(Listed)]
+    return _csv(names, rows)
+
+
+def jobs_json(found: Sequence[Listed]) -> str:
+    """An array of jobs with secrets masked, ending without a newline."""
+    rows = [
+        {"class" if key == "cause" else key: value for key, value in asdict(one).items()}
+        for one in found
+    ]
+    return escaped(json.dumps(masked_strings(rows), ensure_ascii=False, indent=2, allow_nan=False))
+
+
+def shown_jobs(found: Sequence[Listed]) -> list[Listed]:
+    """Jobs whose every text is safe to show."""
+    change = cache(lambda text: mask(clean(text)))
+    return [each(one, lambda text, _: change(text)) for one in found]
+
+
+def _csv(names: Sequence[str], rows: Iterable[dict[str, Any]]) -> str:
     sink = io.StringIO()
-    table = csv.DictWriter(sink, _COLUMNS, extrasaction="ignore", lineterminator="\n")
+    table = csv.DictWriter(sink, names, extrasaction="ignore", lineterminator="\n")
     table.writeheader()
-    for group in safe(fleet, lambda text: mask(clean(text))).groups:
-        cells = asdict(group)
-        for name in ("name", "title"):
-            if cells[name].startswith(_FORMULA):
-                cells[name] = f"'{cells[name]}"
-        table.writerow(cells)
+    for row in rows:
+        table.writerow(
+            {
+                name: f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
+                for name, cell in row.items()
+            }
+        )
     return sink.getvalue()
 
 

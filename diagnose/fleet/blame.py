@@ -1,0 +1,116 @@
+"""Blame by node or unit, and how likely chance alone gives as much; `nodes` says what counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from diagnose.fleet.columns import tally
+
+ALPHA = 0.01
+MIN_INCIDENTS = 3
+LEAST_EXPECTED = 0.5  # below, a ratio says little
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """One entry for each place of a node in a job."""
+
+    hosts: list[str]
+    job: np.ndarray
+    host: np.ndarray
+    width: np.ndarray  # 0: only who is blamed is known; 1: one node, 2: two, 3: up to four …
+    blamed: np.ndarray
+
+    def without(self, hosts: np.ndarray) -> Places:
+        """The places without the jobs in which any of the hosts of a mask took part."""
+        gone = np.zeros(int(self.job.max(initial=0)) + 1, dtype=bool)
+        gone[self.job[hosts[self.host]]] = True
+        keep = ~gone[self.job]
+        return Places(
+            self.hosts, self.job[keep], self.host[keep], self.width[keep], self.blamed[keep]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Places and blame by node and width; `places[node, width]`."""
+
+    places: np.ndarray
+    blamed: np.ndarray
+
+    def share(self) -> np.ndarray:
+        """The share that each node has of the places in jobs whose hosts are known."""
+        known = self.places[:, 1:].sum(axis=1) + self.places.any(axis=1)
+        found: np.ndarray = known / max(1, known.sum())
+        return found
+
+    def expected(self) -> np.ndarray:
+        """Blame that each node would have if it were like the rest, in widths the rest had too."""
+        rest = self.places.sum(axis=0) - self.places
+        with np.errstate(divide="ignore", invalid="ignore"):
+            others = self.blamed.sum(axis=0) - self.blamed
+            alike = np.where(rest > 0, others / rest * self.places, self.blamed)
+            share = self.share()
+            alike[:, 0] = np.where(share < 1, others[:, 0] * share / (1 - share), self.blamed[:, 0])
+        found: np.ndarray = alike.sum(axis=1)
+        return found
+
+
+def counted(places: Places, widths: int) -> Tally:
+    """Places and blame by host and width."""
+    cells = places.host * np.int32(widths) + places.width
+    shape = (len(places.hosts), widths)
+    taken, blamed = (
+        tally(some, shape[0] * widths).reshape(shape) for some in (cells, cells[places.blamed])
+    )
+    return Tally(taken, blamed)
+
+
+def chance(counts: Tally, node: int) -> float:
+    """P(a node with these places has at least this much blame), all places being alike."""
+    chances = binomial(int(counts.blamed[:, 0].sum()), float(counts.share()[node]))
+    for width in 1 + np.flatnonzero(counts.places[node, 1:]):
+        all_places, all_blamed = counts.places[:, width].sum(), counts.blamed[:, width].sum()
+        chances = np.convolve(
+            chances,
+            hypergeometric(int(all_places), int(all_blamed), int(counts.places[node, width])),
+        )
+    return float(min(1.0, chances[int(counts.blamed[node].sum()) :].sum()))
+
+
+def hypergeometric(population: int, marked: int, drawn: int) -> np.ndarray:
+    """P(0), P(1), … marked ones among `drawn` of a `population` without putting back."""
+    count = np.arange(min(marked, drawn) + 1)
+    possible = drawn - count <= population - marked
+    logs = _log_factorials(1 << population.bit_length())
+
+    def choose(n: int, k: np.ndarray) -> np.ndarray:
+        found: np.ndarray = logs[n] - logs[k] - logs[n - k]
+        return found
+
+    chance = np.zeros(len(count))
+    some = count[possible]
+    chance[possible] = np.exp(
+        choose(marked, some)
+        + choose(population - marked, drawn - some)
+        - choose(population, np.array([drawn]))
+    )
+    return chance
+
+
+def binomial(drawn: int, share: float) -> np.ndarray:
+    """P(0), P(1), … of `drawn` that each fall on something with this probability, 0 < share < 1."""
+    count = np.arange(drawn + 1)
+    logs = _log_factorials(1 << drawn.bit_length())
+    ways = logs[drawn] - logs[count] - logs[drawn - count]
+    found: np.ndarray = np.exp(ways + count * np.log(share) + (drawn - count) * np.log1p(-share))
+    return found
+
+
+@lru_cache(maxsize=8)
+def _log_factorials(most: int) -> np.ndarray:
+    """The logarithms of 0!, 1!, … `most`!."""
+    return np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, most + 1)))))
