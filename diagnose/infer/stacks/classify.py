@@ -114,7 +114,7 @@ def _without_cut(dumps: list[list[Stack]]) -> list[list[Stack]]:
     if 2 * len(cut) > len(python):
         return dumps
     return [
-        [replace(dump[0], frames=()), *dump[1:]] if id(dump[0]) in cut else dump for dump in dumps
+        [dump[0]._replace(frames=()), *dump[1:]] if id(dump[0]) in cut else dump for dump in dumps
     ]
 
 
@@ -159,7 +159,7 @@ def _dumps(stacks: Iterable[Stack], *, headless: bool = False) -> list[list[Stac
     for threads in grouped.values():
         main = [stack for stack in threads if stack.main]
         if not main and headless:
-            main = [replace(threads[0], main=True, frames=())]
+            main = [threads[0]._replace(main=True, frames=())]
         if main and not is_helper(main[0].frames):
             others = (thread for thread in threads if not thread.main)
             found.append([*main[:1], *sorted(others, key=lambda thread: thread.line)])
