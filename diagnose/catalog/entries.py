@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from operator import eq, ge, gt, le, lt, ne
 from typing import NamedTuple
@@ -128,6 +129,11 @@ COUNTER = Signature(
     strength="weak",
     phase="training",
 )
+# What lines stand for whose values of a training are bad to the end, or the last good ones before
+# (`match.values`).
+BAD_VALUE = replace(COUNTER, id="values.bad", title="The first bad value", role="context")
+GOOD_VALUE = replace(BAD_VALUE, id="values.good", title="The last good value before")
+_OF_NO_WORDS = {one.id: one for one in (COUNTER, BAD_VALUE, GOOD_VALUE)}
 
 
 def _slug(word: Word) -> str:
@@ -138,8 +144,8 @@ def _slug(word: Word) -> str:
 @lru_cache(maxsize=1024)
 def entry_of(catalog: Catalog, id_: str | None) -> Signature | None:
     """The signature of an id, also one that a word stands for; None if the catalog has none."""
-    if id_ == COUNTER.id:
-        return COUNTER
+    if id_ in _OF_NO_WORDS:
+        return _OF_NO_WORDS[id_]
     if id_ is None or id_ in catalog.by_id or not id_.startswith(_PREFIX):
         return catalog.by_id.get(id_ or "")
     handled = id_.endswith(_HANDLED)

@@ -33,6 +33,7 @@ from diagnose.infer.events.onset import (
     silent_since,
 )
 from diagnose.infer.judge.lines import stalls
+from diagnose.infer.judge.values import bad_values
 from diagnose.infer.judge.verdict import Verdict as Stopped
 from diagnose.infer.outcome import (
     collective_of,
@@ -93,6 +94,7 @@ def _diagnose(job: Job) -> Diagnosis:
         halted=job.documents.halted,
         checkpoints=job.checkpoints,
         silence=find_silence(stories.deeds, job.catalog.endings),
+        values=bad_values(timeline),
     )
     context = _with_places(context, job)
     context = replace(context, stalls=stalls(timeline, facts.world_size))
@@ -102,7 +104,8 @@ def _diagnose(job: Job) -> Diagnosis:
         judged, context, passing=job.documents.passing, halted=context.halted
     )
     hang = None if context.failing or stopped is not None else hang_shown_by(context)
-    if not context.failing and stopped is None and hang is None:
+    spoilt = context.values is not None and context.values.lasting
+    if not context.failing and stopped is None and hang is None and not spoilt:
         result = quiet(context, about, job)
     else:
         context = replace(context, stalls=[stopped]) if stopped is not None else context
@@ -134,6 +137,9 @@ def _failure(
         start = silent_since(context.silence)
     elif first is not None and ranked[0].hung and first.cause in job.catalog.endings:
         start = before_end(timeline, first)
+    if ranked[0].basis == "values" and context.values is not None:
+        first = context.values.first
+        start = Start(first.time, first.index, "the first bad value of those that stay bad")
     if start.time is None and job.documents.looks:
         written = {source.name: source.mtime for source in job.sources}
         start = last_written(timeline, written) or start

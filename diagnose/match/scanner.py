@@ -32,6 +32,7 @@ from diagnose.match.lines import Reading, filled_lines, peeled, text_of
 from diagnose.match.rows import shape
 from diagnose.match.shapes import Asked, ShapeMeaning, ShapeTable
 from diagnose.match.steps import near_serious
+from diagnose.match.values import Turn, turns
 from diagnose.parse.prefix import peel
 from diagnose.parse.repeated import tells_time, way_of
 from diagnose.search import HARMLESS
@@ -63,8 +64,9 @@ class SourceScan:
     `beginnings` are the lines with its first words, each with the line before it, where these
     recur. `beats` are lines of progress that no signature knows, with their counters. `comm_ranks`
     is what NCCL's call lines tell of each rank in each communicator. `truncated`: it ends inside a
-    line, so that what would follow is not known. `own_way` is the line by which
-    one author alone left the way of all others at the end.
+    line, so that what would follow is not known. `own_way` is the line by which one author alone
+    left the way of all others at the end. `turns` are values of a training that are bad up to the
+    end.
 
     `events` stand for all of these lines where another process made them, `authors` then are the
     ranks, hosts and processes that the lines name.
@@ -81,6 +83,7 @@ class SourceScan:
     problem: str = ""
     comm_ranks: list[CommRank] = field(default_factory=list)
     own_way: tuple[Reading, OwnWay] | None = None
+    turns: list[Turn] = field(default_factory=list)
     events: list[Event] | None = None
     authors: list[Author] = field(default_factory=list)
 
@@ -137,6 +140,7 @@ def finish(source: Source, found: Gathered, matcher: Matcher) -> SourceScan:
         known = {line.line for line in scan.lines if _shows_no_work(line, matcher)}
         scan.beats = [beat for beat in _beats(tail, matcher.shapes) if beat[0].line not in known]
     scan.own_way = _own_way(tail, matcher.shapes)
+    scan.turns = _turns(source, found)
     for number, extra in found.dropped().items():
         if number >= 0:
             scan.counts[matcher.patterns[number].signature] += extra
@@ -150,6 +154,21 @@ def _leave_torn(line: Reading) -> None:
                   if name not in EXACT or not line.text.endswith(value)})
         for number, captures in line.matches
     ]  # fmt: skip
+
+
+def _turns(source: Source, found: Gathered) -> list[Turn]:
+    """Where the values of a training went bad, of those that are bad at the end of a source."""
+    chunks, starts = source.chunks, found.starts
+    if found.small or not isinstance(chunks, TextChunks) or not chunks.seekable():
+        known = [*(found.small or found.ends)]
+        return turns(known, lambda number: known[number : number + 1], len(known))
+
+    def piece(number: int) -> list[Chunk]:
+        start, line = starts[number]
+        end = starts[number + 1][0] if number + 1 < len(starts) else None
+        return [*chunks.part(start, end, line)]
+
+    return turns(found.ends, piece, len(starts))
 
 
 def _shows_progress(line: Reading, matcher: Matcher) -> bool:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from diagnose.catalog.schema import Run
-from diagnose.diagnosis import ChainLink, Diagnosis, Evidence, PythonException, RemedyStep
+from diagnose.diagnosis import WELL, ChainLink, Diagnosis, Evidence, PythonException, RemedyStep
 from diagnose.job.model import Job
 from diagnose.redact.redactor import Redactor, secrets_only
 from diagnose.report import Wish, words
@@ -202,8 +202,10 @@ class Page:
 def _headline(page: Page, diagnosis: Diagnosis, *, summary: bool = True) -> None:
     title = diagnosis.root_cause.title
     text = Text.assemble((title, "bold"), words.titled(diagnosis)[len(title) :])
-    verdict = diagnosis.verdict
-    page.paragraph(text, first=f"{verdict.upper()}  ", indent=2, style=_VERDICT_STYLE[verdict])
+    verdict, style = diagnosis.verdict, _VERDICT_STYLE[diagnosis.verdict]
+    if verdict in WELL and words.is_bad(diagnosis):
+        style = "bold yellow"
+    page.paragraph(text, first=f"{verdict.upper()}  ", indent=2, style=style)
     if summary and diagnosis.root_cause.summary:
         page.paragraph(Text(words.sentence(diagnosis.root_cause.summary)), first="  ")
 
@@ -248,7 +250,7 @@ def _run(page: Page, label: str, run: Run, indent: int) -> None:
 
 
 def _advice(page: Page, diagnosis: Diagnosis) -> None:
-    if diagnosis.verdict not in ("hung", "failed"):
+    if not words.is_bad(diagnosis):
         return
     page.heading("Would a longer timeout help?")
     page.paragraph(Text(words.longer_timeout(diagnosis)), first="  ")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from diagnose.catalog.schema import CauseClass, Remedy, Run
 from diagnose.diagnosis import (
+    WELL,
     Answer,
     ChainLink,
     CodeFrame,
@@ -157,9 +158,15 @@ def titled(diagnosis: Diagnosis) -> str:
     return diagnosis.root_cause.title + (f" ({sure})" if sure else "")
 
 
+def is_bad(diagnosis: Diagnosis) -> bool:
+    """Whether there is a cause to say: of a job that hung or failed, or that works on with it."""
+    found = diagnosis.verdict in WELL and diagnosis.root_cause.cause != "none"
+    return found or diagnosis.verdict in ("hung", "failed")
+
+
 def facts(diagnosis: Diagnosis) -> dict[str, str]:
     """What a report says of the job under its verdict, by labels in lower case; empty: unknown."""
-    bad = diagnosis.verdict in ("hung", "failed")
+    bad = is_bad(diagnosis)
     who = culprits(diagnosis) or (NOBODY if bad else "")
     found = diagnosis.collective
     return {
@@ -235,7 +242,7 @@ def collective(found: Collective) -> str:
 def longer_timeout_why(diagnosis: Diagnosis) -> tuple[str, str]:
     """The answer to "would a longer timeout help?", and why."""
     answer, why = LONGER_TIMEOUT[diagnosis.longer_timeout_helps]
-    if diagnosis.longer_timeout_helps == "no" and diagnosis.verdict == "failed":
+    if diagnosis.longer_timeout_helps == "no" and diagnosis.verdict in ("failed", *WELL):
         why = NO_TIMEOUT
     return answer, why
 

@@ -46,7 +46,8 @@ COLUMNS = (
         "kind",
         "category",
         "collective, exit, exception, frame (of a stack), restart, phase, progress, fact, "
-        "signature (any other match), edge (first and last lines), place (where a stack is)",
+        "signature (any other match), edge (first and last lines), place (where a stack is), "
+        "value (of a training that stays bad: the first bad value and the last good one)",
     ),
     Column("signature", "category", "the entry of the catalog that matched"),
     Column("role", "category", "of the entry: cause, effect, aftermath, context, phase, progress"),

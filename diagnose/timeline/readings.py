@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from operator import attrgetter
 
-from diagnose.catalog.entries import COUNTER
+from diagnose.catalog.entries import BAD_VALUE, COUNTER, GOOD_VALUE
 from diagnose.catalog.schema import Signature
 from diagnose.ingest.source import Source, is_document
 from diagnose.lazy import expression
 from diagnose.match.lines import Reading
 from diagnose.match.scanner import SourceScan
+from diagnose.match.values import Turn
 from diagnose.parse.prefix import Prefix, glued_rank
 from diagnose.parse.stamps import Stamp, time_in
 from diagnose.parse.tracebacks import TRACEBACK
@@ -33,6 +35,12 @@ _BEGINS = Meaning(kind="edge", signal=BEGINS)
 # The line by which one author alone left the way of all others.
 OWN_WAY = "own_way"
 _OWN_WAY = Meaning(kind="edge", signal=OWN_WAY)
+# Values of a training: the first bad one of those that are bad to the end, the last good one.
+ILL, GOOD = "ill", "good"
+_ILL = Meaning(
+    kind="value", signature=BAD_VALUE.id, severity="warning", signal=ILL, phase="training"
+)
+_GOOD = replace(_ILL, signature=GOOD_VALUE.id, severity="info", signal=GOOD)
 # A line of progress that no signature knows.
 _BEAT = Meaning(
     kind="progress", signature=COUNTER.id, role="progress", severity="info", phase="training"
@@ -96,6 +104,7 @@ def events_of(scan: SourceScan, signatures: Sequence[Signature]) -> Iterator[Eve
             continue
         meaning = _OF_EVALUATION if _EVALUATES.match(message) else _BEAT
         yield _event(scan.source, line, meaning, Work(step=counter), {})
+    yield from chain.from_iterable(_turned(scan.source, turn) for turn in scan.turns)
     # The first and last words of a process are not those of a report about it.
     for line in () if is_document(scan.source.kind) else scan.edges:
         yield _edge(scan.source, line)
@@ -109,6 +118,13 @@ def events_of(scan: SourceScan, signatures: Sequence[Signature]) -> Iterator[Eve
         if draft.rank is None and found.rank is not None:
             draft.rank, draft.learned = found.rank, Learned.LINE
         yield draft
+
+
+def _turned(source: Source, turn: Turn) -> Iterator[Event]:
+    if turn.before is not None:
+        yield _event(source, turn.before, _GOOD, NO_WORK, {})
+    work = NO_WORK if turn.step is None else Work(step=int(turn.step))
+    yield _event(source, turn.first, _ILL, work, turn.fields())
 
 
 def _edge(source: Source, line: Reading) -> Event:

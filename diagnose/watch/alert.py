@@ -211,7 +211,7 @@ def title(alert: Alert) -> str:
     label = "So far" if alert.event == "verdict" else "The job ended"
     if found.problem:
         return f"{label}: {found.problem}"
-    if found.verdict in WELL:
+    if found.verdict in WELL and not found.names_cause:
         return f"{label}: {'healthy' if found.verdict == 'healthy' else 'no failure found'}"
     return f"{label}: {found.verdict.upper()}  {found.title} ({found.confidence} confidence)"
 

@@ -20,7 +20,8 @@ Row = dict[str, Any]
 
 CLASSES = (
     "crash.gpu_oom", "crash.host_oom", "crash.killed", "crash.exception", "crash.native",
-    "crash.cuda_error", "hw.gpu", "hw.node", "net.fabric", "net.socket", "net.p2p", "net.shm",
+    "crash.cuda_error", "numeric.nan", "numeric.spike", "hw.sdc",
+    "hw.gpu", "hw.node", "net.fabric", "net.socket", "net.p2p", "net.shm",
     "rendezvous.timeout", "rendezvous.port_in_use", "rendezvous.rank_mapping", "desync.mismatch",
     "desync.missing_rank", "desync.uneven_work", "desync.conditional", "data.preparation",
     "data.loader", "slow.checkpoint", "slow.model_load", "slow.evaluation", "slow.storage",

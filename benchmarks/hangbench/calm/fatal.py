@@ -94,7 +94,7 @@ RAISED: tuple[Raised, ...] = (
            "height, width = image.shape[-2:]"),
     Raised("ZeroDivisionError", "ZeroDivisionError: division by zero", CODE,
            "accuracy = correct / seen"),
-    Raised("AssertionError", "AssertionError: loss is nan at step {step}", CODE,
+    Raised("AssertionError", "AssertionError: loss is nan at step {step}", ("numeric.nan", *CODE),
            "assert not math.isnan(value), f'loss is nan at step {{step}}'"),
     Raised("StopIteration", "StopIteration", CODE, "batch = next(batches)"),
     Raised("size", "RuntimeError: The size of tensor a (512) must match the size of tensor b "

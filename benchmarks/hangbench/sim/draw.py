@@ -316,7 +316,7 @@ _DESYNC = ("desync.mismatch", "desync.conditional", "desync.missing_rank")
 _KILLED = ("crash.killed", "crash.native", "crash.host_oom", "net.shm")
 _RAISED = (
     "crash.exception", "crash.gpu_oom", "crash.cuda_error", "data.loader", "slow.storage",
-    "env.config",
+    "env.config", "numeric.nan",
 )  # fmt: skip
 _ANSWERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "stuck": (_HUNG, ("desync.missing_rank", "stall.host")),

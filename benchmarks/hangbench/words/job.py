@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal
@@ -42,6 +43,8 @@ class Job:
 
     per_host: ranks of one host. first: step that the first progress line counts from; every: steps
     between two progress lines; interval: seconds between them; total: steps of the whole run.
+    curve, norms: what becomes of a loss and of a norm of gradients at a step, where not all is
+    well.
     """
 
     rng: random.Random
@@ -60,6 +63,8 @@ class Job:
     total: int
     number: int
     pids: tuple[int, ...]
+    curve: Callable[[int, float], float] | None = None
+    norms: Callable[[int, float], float] | None = None
 
     def clock(self, at: float) -> datetime:
         """The wall clock `at` seconds after the start; all hosts share one clock."""
@@ -80,7 +85,13 @@ class Job:
 
     def loss(self, step: int) -> float:
         """A loss that falls with the steps, and never in the same way."""
-        return 8.5 / (1 + 0.004 * step) ** 0.5 + 0.9 + self.rng.gauss(0, 0.03)
+        value = 8.5 / (1 + 0.004 * step) ** 0.5 + 0.9 + self.rng.gauss(0, 0.03)
+        return self.curve(step, value) if self.curve else value
+
+    def norm(self, step: int, low: float, high: float) -> float:
+        """A norm of the gradients between two numbers."""
+        value = self.rng.uniform(low, high)
+        return self.norms(step, value) if self.norms else value
 
 
 HOST_NAMES = (

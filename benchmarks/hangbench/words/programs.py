@@ -215,7 +215,7 @@ def _nanogpt(job: Job, step: int) -> str:
 def _pipes(job: Job, step: int) -> str:
     return (
         f"step {step:5d} | loss: {job.loss(step):.6f} | lr 6.0000e-04 | norm: "
-        f"{job.rng.uniform(0.2, 1.4):.4f} | dt: {1000 / _rate(job):.2f}ms | tok/sec: "
+        f"{job.norm(step, 0.2, 1.4):.4f} | dt: {1000 / _rate(job):.2f}ms | tok/sec: "
         f"{524288 * _rate(job):.2f}"
     )
 
@@ -232,7 +232,7 @@ def _trainer(job: Job, step: int) -> str:
     return str(
         {
             "loss": round(job.loss(step), 4),
-            "grad_norm": round(job.rng.uniform(0.3, 2.5), 6),
+            "grad_norm": round(job.norm(step, 0.3, 2.5), 6),
             "learning_rate": 2e-5 * round(_left(job, step), 6),
             "epoch": round(3 * step / job.total, 2),
         }
@@ -243,7 +243,7 @@ def _trainer5(job: Job, step: int) -> str:
     return str(
         {
             "loss": f"{job.loss(step):.4g}",
-            "grad_norm": f"{job.rng.uniform(0.3, 2.5):.4g}",
+            "grad_norm": f"{job.norm(step, 0.3, 2.5):.4g}",
             "learning_rate": f"{2e-5 * _left(job, step):.4g}",
             "epoch": f"{3 * step / job.total:.4g}",
         }
@@ -251,13 +251,18 @@ def _trainer5(job: Job, step: int) -> str:
 
 
 def _megatron_step(job: Job, step: int) -> str:
-    return (
+    """Megatron's line of a step, which leaves out a loss that is NaN and counts it."""
+    before = (
         f"iteration {step:8d}/{job.total:8d} | consumed samples: {step * 256:12d} | elapsed time "
         f"per iteration (ms): {1000 / _rate(job):.1f} | throughput per GPU (TFLOP/s/GPU): "
         f"{job.rng.uniform(380, 420):.1f} | learning rate: {3e-4 * _left(job, step):.6E} | global "
-        f"batch size:   256 | lm loss: {job.loss(step):.6E} | loss scale: 1.0 | grad norm: "
-        f"{job.rng.uniform(0.1, 1):.3f} | number of skipped iterations:   0 | number of nan "
-        f"iterations:   0 |"
+        f"batch size:   256 | "
+    )
+    loss = job.loss(step)
+    shown = f"lm loss: {loss:.6E} | " if loss > 0 else ""
+    return (
+        f"{before}{shown}loss scale: 1.0 | grad norm: {job.norm(step, 0.1, 1):.3f} | number of "
+        f"skipped iterations:   0 | number of nan iterations:   {int(not shown)} |"
     )
 
 
@@ -276,7 +281,7 @@ def _pipeline_step(job: Job, step: int) -> str:
 
 def _titan_step(job: Job, step: int) -> str:
     return (
-        f"step: {step:2d}  loss: {job.loss(step):7.4f}  grad_norm: {job.rng.uniform(0.2, 2):.4f}  "
+        f"step: {step:2d}  loss: {job.loss(step):7.4f}  grad_norm: {job.norm(step, 0.2, 2):.4f}  "
         f"memory: {job.rng.uniform(44, 46):.2f}GiB(57.{step % 9}0%)  tps: "
         f"{int(7000 * job.rng.uniform(0.95, 1.05)):,}  tflops: {job.rng.uniform(300, 330):.2f}  "
         f"mfu: {job.rng.uniform(31, 33):.2f}%"
@@ -293,7 +298,7 @@ def _maxtext(job: Job, step: int) -> str:
 
 
 def _flax(job: Job, step: int) -> str:
-    return f"[{step}] grad_norm={job.rng.uniform(0.2, 2):.4f}, loss={job.loss(step):.5f}"
+    return f"[{step}] grad_norm={job.norm(step, 0.2, 2):.4f}, loss={job.loss(step):.5f}"
 
 
 def _keras(job: Job, step: int) -> str:
@@ -343,7 +348,7 @@ def _fairseq_step(job: Job, step: int) -> str:
     return (
         f"train_inner | epoch 001: {step:6d} / {job.total} loss={loss:.3f}, ppl={2**loss:.2f}, "
         f"wps={job.rng.uniform(9e4, 1e5):.1f}, ups={_rate(job):.2f}, wpb=98304, bsz=512, "
-        f"num_updates={step}, lr=0.0005, gnorm={job.rng.uniform(0.5, 1.5):.3f}, loss_scale=8"
+        f"num_updates={step}, lr=0.0005, gnorm={job.norm(step, 0.5, 1.5):.3f}, loss_scale=8"
     )
 
 
@@ -380,7 +385,7 @@ def _accelerate_step(job: Job, step: int) -> str:
 def _olmo_step(job: Job, step: int) -> str:
     return (
         f"[step={step}/{job.total},epoch=1]\n    optim/total grad norm="
-        f"{job.rng.uniform(0.2, 2):.4f}\n    throughput/device/TPS="
+        f"{job.norm(step, 0.2, 2):.4f}\n    throughput/device/TPS="
         f"{job.rng.uniform(9000, 11000):,.0f}\n    train/CE loss={job.loss(step):.3f}"
     )
 

@@ -56,6 +56,7 @@ INFERRED: dict[str, Rule] = {
     "rendezvous": unstated.propose_gathering,
     **unstated.RULES,
     "cut_line": propose_cut_line,
+    "values": _when(lambda context: context.values, "diagnose.infer.rules.numeric"),
     "stacks": _when(lambda context: context.stacks or context.lone, "diagnose.infer.rules.stacks"),
     "devices": _when(
         lambda context: context.timeline.signalling("unanswered", "unnotified", "blamed"),

@@ -16,6 +16,7 @@ from diagnose.catalog.schema import Catalog, Remedy, Strength
 from diagnose.diagnosis import Answer, CulpritKind, Device, EvidenceTier
 from diagnose.infer.events.facts import Facts
 from diagnose.infer.events.onset import Activity
+from diagnose.infer.judge.values import BadValues
 from diagnose.infer.judge.verdict import Verdict
 from diagnose.stories.silence import Silence
 from diagnose.stories.story import Stories
@@ -42,6 +43,7 @@ Basis = Literal[
     "silence",  # regular lines that stopped
     "node",  # what a node reports of itself
     "checkpoint",  # files of a checkpoint
+    "values",  # a loss, a norm of gradients or a loss scale that is bad to the end
     "issue",  # the conditions of a known issue
     "inference",  # anything else that follows from who was where
 ]
@@ -170,7 +172,7 @@ class Context:
     `alive` whether whom dumps tell of was alive. `stacks` are ranks by their stack dumps, `lone`
     those of processes of unknown rank, `signs` what nodes say of themselves, `halted` whether no
     counter of NCCL moved between two looks. `silence` is that of the job, or of one of its
-    processes, until it was ended.
+    processes, until it was ended. `values` are those of a training that are bad to its end.
     `proposed` are the hypotheses of the stages before.
     """
 
@@ -188,6 +190,7 @@ class Context:
     halted: bool = False
     checkpoints: Inspection | None = None
     silence: Silence | None = None
+    values: BadValues | None = None
     proposed: Sequence[Hypothesis] = ()
 
     @property

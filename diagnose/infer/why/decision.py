@@ -29,6 +29,8 @@ _VERDICTS = {
     "one_fell_silent": "one process wrote no more progress, and the others went on without it",
     "stopped_by_dumps": "dumps or counters show that the job stopped",
     "no_failure_line": "no line shows a failure, and the job stopped all the same",
+    "bad_values": "no process failed: the job was at work, with values that are bad to the end",
+    "ended_with_bad_values": "no process failed, but what the job trained is bad to its end",
     "nobody_waited": "no line shows that ranks waited",
     "waited": "ranks waited, and a cause of this class makes ranks wait",
     "class_fails": "ranks waited, but a cause of this class ends a job, and does not hang it",

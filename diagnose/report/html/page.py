@@ -139,7 +139,7 @@ def _verdict(job: Job, shown: Diagnosis) -> dict[str, Any]:
     still = cost.standstill(shown, cost.span(job.events)[1])
     titles = {name: cause.title for name, cause in job.catalog.classes.items()}
     return {
-        "bad": shown.verdict in ("hung", "failed"),
+        "bad": words.is_bad(shown),
         "label": label(shown),
         "summary": words.sentence(shown.root_cause.summary),
         "facts": first_facts(shown, still),
@@ -173,7 +173,7 @@ def _pictures(parts: _Parts, scrub: Scrub) -> dict[str, Any]:
 
 def _doubts(diagnosis: Diagnosis) -> str:
     """The heading over alternatives, missing evidence and notes."""
-    if diagnosis.verdict in ("hung", "failed") or diagnosis.alternatives:
+    if words.is_bad(diagnosis) or diagnosis.alternatives:
         return words.alternatives_heading(diagnosis)
     return "Missing evidence" if diagnosis.missing_evidence else "Notes"
 
@@ -189,7 +189,6 @@ def _shown(item: tables.Finding) -> dict[str, Any]:
 
 # --- the first screen: the verdict, who is to blame, when it began and what it cost ---------------
 
-_BAD = ("hung", "failed")
 _KNOWN_S = 1.0  # below, nothing was written after the onset: how long it went on is unknown
 _LABELS = {
     "hung": "The job hung",
@@ -217,7 +216,7 @@ def label(diagnosis: Diagnosis) -> str:
 
 def first_facts(diagnosis: Diagnosis, still: cost.Standstill | None) -> list[Fact]:
     """The facts under the headline, the most wanted first; only what is known."""
-    bad = diagnosis.verdict in _BAD
+    bad = words.is_bad(diagnosis)
     found = []
     who = words.culprits(diagnosis)
     if who:
