@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-Track = Literal["sim", "silent", "calm", "real"]
-TRACKS: tuple[Track, ...] = ("sim", "silent", "calm", "real")
+Track = Literal["sim", "silent", "calm", "real", "slow"]
+TRACKS: tuple[Track, ...] = ("sim", "silent", "calm", "real", "slow")
 
 # What of the culprit the evidence can determine: the very rank, only a set of ranks that it is
 # one of, or nothing. `none`: nobody is to blame.

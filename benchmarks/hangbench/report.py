@@ -42,6 +42,7 @@ COLUMNS: Mapping[Track, Sequence[str]] = {
     "silent": ("silent", "control", "verdict", "cause", *_BLAME, "answered"),
     "calm": ("verdict", "missed", "alarm", "cause", *_BLAME, "answered"),
     "real": ("verdict", "cause", *_BLAME, "onset", "answered"),
+    "slow": ("verdict", "alarm", "cause", *_BLAME, "answered"),
 }
 
 
@@ -51,6 +52,7 @@ SLICES: Mapping[Track, tuple[str, Sequence[str]]] = {
     "silent": ("ending", ("silent", "control")),
     "calm": ("lines", ("missed", "alarm")),
     "real": ("form", ("exact", "innocent")),
+    "slow": ("style", ("exact", "alarm")),
 }
 
 

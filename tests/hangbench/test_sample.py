@@ -1,4 +1,4 @@
-"""A sample of HangBench: all four tracks, made, answered by diagnose and scored, within bounds."""
+"""A sample of HangBench: all tracks, made, answered by diagnose and scored, within bounds."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ SAMPLE: dict[Track, Wanted] = {
     "silent": Wanted(6, 2_000),
     "calm": Wanted(6, 2_000),
     "real": Wanted(6, 0),
+    "slow": Wanted(6, 0),
 }
 
 
