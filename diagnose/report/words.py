@@ -163,7 +163,7 @@ def facts(diagnosis: Diagnosis) -> dict[str, str]:
     who = culprits(diagnosis) or (NOBODY if bad else "")
     found = diagnosis.collective
     return {
-        "cause": diagnosis.root_cause.cause if bad else "",
+        "cause": diagnosis.root_cause.cause if bad or diagnosis.culprits.kind == "slow" else "",
         "culprits": joined(who, diagnosis.culprits.why) if who else "",
         "onset": onset(diagnosis.onset) if bad or diagnosis.onset.time else "",
         "phase" if bad else "last phase": phase(diagnosis.phase) if diagnosis.phase else "",

@@ -212,7 +212,8 @@ def title(alert: Alert) -> str:
     if found.problem:
         return f"{label}: {found.problem}"
     if found.verdict in WELL:
-        return f"{label}: {'healthy' if found.verdict == 'healthy' else 'no failure found'}"
+        what = "healthy" if found.verdict == "healthy" else "no failure found"
+        return f"{label}: {what}" + (f"; {found.title}" if found.names_cause else "")
     return f"{label}: {found.verdict.upper()}  {found.title} ({found.confidence} confidence)"
 
 
