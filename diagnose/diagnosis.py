@@ -265,8 +265,8 @@ class Progress:
 
     `seconds_a_step` is what a step takes, `seconds_a_line` what usually passes between two lines
     with a step, `silent_s` the time from the last one to the end of the log; None without times.
-    `earlier_seconds_a_step` is what a step took before, on average, where steps have become much
-    slower, else None. `last_step_time` is ISO 8601. `lagging`: ranks whose last step is behind that
+    `earlier_seconds_a_step` is what a step took before, where steps take much longer since, else
+    None. `last_step_time` is ISO 8601. `lagging`: ranks whose last step is behind that
     of others.
     """
 

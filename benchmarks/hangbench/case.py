@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-Track = Literal["sim", "silent", "calm", "real", "numeric"]
-TRACKS: tuple[Track, ...] = ("sim", "silent", "calm", "real", "numeric")
+Track = Literal["sim", "silent", "calm", "real", "numeric", "slow"]
+TRACKS: tuple[Track, ...] = ("sim", "silent", "calm", "real", "numeric", "slow")
 
 # What of the culprit the evidence can determine: the very rank, only a set of ranks that it is
 # one of, or nothing. `none`: nobody is to blame.

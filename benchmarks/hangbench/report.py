@@ -43,6 +43,7 @@ COLUMNS: Mapping[Track, Sequence[str]] = {
     "calm": ("verdict", "missed", "alarm", "cause", *_BLAME, "answered"),
     "real": ("verdict", "cause", *_BLAME, "onset", "answered"),
     "numeric": ("verdict", "missed", "alarm", "cause", *_BLAME, "answered"),
+    "slow": ("verdict", "alarm", "cause", *_BLAME, "answered"),
 }
 
 
@@ -53,6 +54,7 @@ SLICES: Mapping[Track, tuple[str, Sequence[str]]] = {
     "calm": ("lines", ("missed", "alarm")),
     "real": ("form", ("exact", "innocent")),
     "numeric": ("control", ("cause", "alarm")),
+    "slow": ("style", ("exact", "alarm")),
 }
 
 

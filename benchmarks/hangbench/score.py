@@ -35,7 +35,8 @@ class Marks:
     innocent: somebody is named whom the evidence clears; innocent_high: at high confidence.
     withheld: where evidence does not determine the rank, nobody is named, or suspects alone.
     onset: within the tolerance. missed: a job that hung or failed is called healthy or running.
-    alarm: a job that did not is called hung or failed. silent: a job that hung is called so, with
+    alarm: a job that did not is called hung or failed; in track slow, where all work, one that is
+    well is called so, or is given a cause or a culprit. silent: a job that hung is called so, with
     its onset. control: the verdict is right of a job that did not hang.
     level: see `Level`. onset_error_s: how far off the onset is.
     answered: a verdict or a rank is named. claims: a cause is named, or of a tool that knows none a
@@ -198,7 +199,7 @@ def marks(case: Case, answer: Answer) -> Marks:
         withheld=None if truth.determines == "rank" else not innocent,
         onset=onset,
         missed=answer.verdict in ("healthy", "running") if fatal else None,
-        alarm=answer.verdict in ("hung", "failed") if harmless else None,
+        alarm=_alarm(case, answer) if harmless else None,
         silent=verdict and onset is not False if silent and hung else None,
         control=verdict if silent and not hung else None,
         answered=answer.verdict not in (None, "unknown") or bool(answer.ranks),
@@ -208,6 +209,16 @@ def marks(case: Case, answer: Answer) -> Marks:
         right=(verdict or answer.verdict is None) and cause_named is not False and not innocent,
         confidence=answer.confidence,
     )
+
+
+def _alarm(case: Case, answer: Answer) -> bool | None:
+    """Whether a job that is well is said not to be; None in track slow of jobs that are slow."""
+    failing = answer.verdict in ("hung", "failed")
+    if case.track != "slow":
+        return failing
+    if case.truth.determines != "none":
+        return None
+    return failing or bool(answer.ranks) or answer.cause not in (None, "none", "unknown")
 
 
 def is_class(word: str) -> bool:

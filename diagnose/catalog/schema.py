@@ -114,8 +114,9 @@ Confidence = Literal["high", "medium", "low"]
 When = Literal["now", "fix", "prevent"]
 RunKind = Literal["shell", "python", "setting", "note"]
 Risk = Literal["read_only", "changes_state", "destructive"]
-# What is there of a job: stacks of its ranks, what `diagnose collect` took; a log that just ends.
-Held = Literal["stacks", "bundle", "dumps", "unfinished"]
+# What is there of a job: stacks of its ranks, what `diagnose collect` took; a log that just ends;
+# times of steps by which a rank is slow.
+Held = Literal["stacks", "bundle", "dumps", "unfinished", "pace"]
 Needs = Literal["user", "admin"]
 Restart = Literal["retry", "retry_elsewhere", "fix_first", "none"]
 CulpritOf = Literal["self", "captured", "complement", "none"]

@@ -1,8 +1,8 @@
 """Rows of formats, from YAML or from the table that was made of it.
 
-A start has no time for YAML: `prefixes.json`, `stacks.json` and `frames.json` beside the folders
-hold the same. In a checkout, where files change, each is used as long as its checksum is that of
-the files. `python -m diagnose.formats.table` writes them.
+A start has no time for YAML: `prefixes.json`, `stacks.json`, `frames.json` and `pace.json` beside
+the folders hold the same. In a checkout, where files change, each is used as long as its checksum
+is that of the files. `python -m diagnose.formats.table` writes them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from typing import Any, NamedTuple
 from diagnose.lazy import expression
 
 FOLDER = Path(__file__).parent
-PREFIXES, STACKS, FRAMES = (FOLDER / name for name in ("prefixes", "stacks", "frames"))
+PREFIXES, STACKS, FRAMES, PACE = (
+    FOLDER / name for name in ("prefixes", "stacks", "frames", "pace")
+)
 KEYS = frozenset(
     {"name", "tail", "match", "layer", "loose", "then", "holds", "check", "hook", "decode",
      "yields", "unless_known", "stays", "peeks", "tag", "glued", "samples", "refused"}
@@ -43,6 +45,9 @@ _FRAME_KEYS = frozenset(
     {"piece", "is", "level", "state", "phase", "helper", "func", "file", "native", "own",
      "backward", "samples", "refused"}
 )  # fmt: skip
+_PACE_KEYS = frozenset(
+    {"phase", "is", "names", "form", "match", "holds", "column", "samples", "refused"}
+)
 # What an expression may name in %{…}; those in lower case are groups of the same name.
 _LEVELS = "DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL|NOTICE|TRACE|SUCCESS"  # longest first
 PIECES = {
@@ -65,6 +70,10 @@ _GROUPS = frozenset(
 _STACK_GROUPS = frozenset(
     {"func", "file", "module", "lineno", "tid", "name", "status", "number", "pid", "command",
      "rank", "host", "indent"}
+)  # fmt: skip
+_PACE_GROUPS = frozenset(
+    {"rate", "seconds", "tokens", "name", "rank", "ms", "least", "least_rank", "most", "most_rank",
+     "step", "total"}
 )  # fmt: skip
 _EXPRESSIONS = ("match", "ending", "func", "file")
 _WHO = frozenset({"rank", "local_rank", "task", "dev", "host", "pod", "pid", "actor"})
@@ -129,6 +138,7 @@ def _filled(pattern: str, pieces: Mapping[str, str]) -> str:
 _KNOWN = {
     STACKS.name: (_STACK_KEYS, _STACK_GROUPS),
     FRAMES.name: (_FRAME_KEYS, frozenset[str]()),
+    PACE.name: (_PACE_KEYS, _PACE_GROUPS),
 }
 
 
@@ -210,7 +220,7 @@ def checksum(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    for each in (PREFIXES, STACKS, FRAMES):
+    for each in (PREFIXES, STACKS, FRAMES, PACE):
         made, tags, glued = _made(each)
         lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in made)
         text = f"[{checksum(each)}, [\n{lines}\n],\n{json.dumps(tags)},\n{json.dumps(glued)}]\n"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from diagnose import plugins
 from diagnose.diagnosis import (
+    WELL,
     Confidence,
     Culprits,
     Diagnosis,
@@ -110,6 +111,10 @@ def _diagnose(job: Job) -> Diagnosis:
     else:
         context = replace(context, stalls=[stopped]) if stopped is not None else context
         result = _failure(context, about, job, judged, hang)
+    if result.verdict in (*WELL, "hung"):
+        from diagnose.infer import pace  # noqa: PLC0415  jobs that failed have none
+
+        result = pace.added(result, job, facts)
     looked_at = event_reasons([*shown.sifted, *attempt.sifted], job.catalog)
     attempts = attempt_reasons(attempt, job.events, job.catalog)
     return replace(result, reasons=[*result.reasons, *looked_at, *attempts])

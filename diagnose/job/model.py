@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from diagnose.infer.stacks.classify import Place
     from diagnose.infer.stacks.groups import PlaceClass
     from diagnose.parse.comm_rank import CommRank
+    from diagnose.timeline.pace import Pace
 
 
 _SHOWN = 10  # sources and notes in a notebook
@@ -130,6 +131,13 @@ class Job:
         from diagnose.timeline.frame import frame_of  # noqa: PLC0415
 
         return frame_of(self.events)
+
+    @cached_property
+    def pace(self) -> Pace:
+        """Times of steps by rank, of logs that are read again; see `diagnose.job.pace`."""
+        from diagnose.job.pace import read  # noqa: PLC0415  few jobs are asked
+
+        return read(self)
 
     @cached_property
     def progress(self) -> pd.DataFrame:

@@ -39,9 +39,6 @@ RECENT = 4
 _MS = 1_000
 # Steps take a little longer or shorter over a long run, which is no pause.
 _DRIFT = 0.1
-# Steps that take so many times what they took before have become slow: the lengths of batches, or a
-# step with a log line of its own, make less of a difference.
-_SLOWER = 2.0
 # More writers may share a stream than are seen of it.
 _ROUGHLY = 2
 _LAGGING = 32  # ranks told
@@ -229,8 +226,7 @@ class Rhythm(NamedTuple):
 
     `interval_s`: the usual time between two lines, and `pace_s` between two steps; None where the
     lines show none. `pause_s`: the longest time for which it paused before, as far as that is seen.
-    `stride`: steps, and `apart` lines of the source, from one line to the next. `earlier_s`: what a
-    step took before the last few, on average, if each of these took much longer.
+    `stride`: steps, and `apart` lines of the source, from one line to the next.
     """
 
     author: Author
@@ -240,7 +236,6 @@ class Rhythm(NamedTuple):
     pause_s: float
     stride: int | None
     apart: int
-    earlier_s: float | None = None
 
     @property
     def last(self) -> Event:
@@ -297,23 +292,7 @@ def _rhythm(author: Author, events: Sequence[Event], markers: int) -> Rhythm:
         pause_s=max([*gaps, *_unseen_pause(lines, paces, markers)], default=0.0),
         stride=int(median(steps)) if steps else None,
         apart=int(median([other.line - one.line for one, other in recent])) if recent else 1,
-        earlier_s=_before_slower(lines, recent),
     )
-
-
-def _before_slower(lines: Sequence[Event], recent: Sequence[tuple[Event, Event]]) -> float | None:
-    """Seconds a step before the last few lines, if each of these took much longer; else None.
-
-    The mean of a stretch holds its pauses, too: it is too long rather than too short.
-    """
-    if len(recent) < RECENT - 1:
-        return None
-    paces = [_pace(one, other) for one, other in recent]
-    earlier = _pace(lines[0], recent[0][0])
-    slowest = [pace for pace in paces if pace is not None]
-    if earlier is None or len(slowest) < len(paces) or min(slowest) < _SLOWER * earlier:
-        return None
-    return None if len({line.fields.get("total") for line in lines}) > 1 else earlier
 
 
 def _last_steps(lines: Sequence[Event]) -> list[Event]:
@@ -382,15 +361,11 @@ def progress_of(timeline: Timeline) -> Progress | None:
     ahead = max((step for step in steps.values() if step is not None), default=last.last_step)
     paces = [one.pace_s for one in alike if one.pace_s is not None]
     intervals = [one.interval_s for one in alike if one.interval_s is not None]
-    earlier = [one.earlier_s for one in alike if one.earlier_s is not None]
     times = [one.last.time for one in alike if one.last.time is not None]
     return Progress(
         last_step=ahead,
         last_step_time=iso(max(times)) if times else None,
         seconds_a_step=round(median(paces), 3) if paces else None,
-        earlier_seconds_a_step=(
-            round(median(earlier), 3) if 2 * len(earlier) > len(paces) else None
-        ),
         seconds_a_line=round(median(intervals), 3) if intervals else None,
         silent_s=_silent_s(timeline, found),
         lagging=sorted(rank for rank, step in steps.items() if (step or 0) < (ahead or 0))[

@@ -19,6 +19,7 @@ SAMPLE: dict[Track, Wanted] = {
     "calm": Wanted(6, 2_000),
     "real": Wanted(6, 0),
     "numeric": Wanted(20, 2_000),
+    "slow": Wanted(6, 0),
 }
 
 

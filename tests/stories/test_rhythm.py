@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from diagnose.stories.work import progress_of, rhythms
+from diagnose.stories.work import rhythms
 from diagnose.timeline.event import Author
 from tests.infer.rows import at, step
 
@@ -51,22 +51,3 @@ def test_a_bar_has_its_own_clock(make: Any) -> None:
 def test_many_that_write_as_one_have_a_rough_rhythm(make: Any) -> None:
     (one,) = rhythms(make(row(0, 0), *(row(40, 400, line=397 + n) for n in range(4))))
     assert one.interval_s == 20.0
-
-
-def test_steps_that_became_much_slower_keep_what_they_took_before(make: Any) -> None:
-    slow = [row(100 + n, 120 + 9 * n) for n in range(4)]
-    (one,) = rhythms(make(row(0, 0), *slow))
-    assert (one.pace_s, one.earlier_s) == (9.0, 1.2)
-    done = progress_of(make(row(0, 0), *slow))
-    assert done is not None
-    assert (done.seconds_a_step, done.earlier_seconds_a_step) == (9.0, 1.2)
-    assert done.last_step_time == "2026-06-02T08:02:27"
-
-
-def test_one_slow_step_or_another_bar_is_no_slow_down(make: Any) -> None:
-    steady = [row(100 + n, 120 + n) for n in range(3)]
-    (one,) = rhythms(make(row(0, 0), *steady, row(103, 200)))
-    assert one.earlier_s is None
-    of_data = step(0, time=at("08:00:00"), fields={"total": "5000"})
-    (one,) = rhythms(make(of_data, *(row(100 + n, 120 + 9 * n) for n in range(4))))
-    assert one.earlier_s is None

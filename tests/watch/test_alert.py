@@ -105,6 +105,10 @@ def test_verdicts() -> None:
     assert (title(healthy), details(healthy)) == ("The job ended: healthy", [])
     running = Alert("ended", STALL.time, ["a"], verdict=Verdict("running", "none"))
     assert title(running) == "The job ended: no failure found"
+    slow = Verdict("running", "slow.straggler", "Rank 3 is slower than its peers", ranks=[3])
+    late = Alert("verdict", STALL.time, verdict=slow)
+    assert title(late) == "So far: no failure found; Rank 3 is slower than its peers"
+    assert ("culprits", "rank 3") in details(late)
     broken = Alert("ended", STALL.time, verdict=Verdict(problem="no verdict"))
     assert title(broken) == "The job ended: no verdict"
     assert title(Alert("ended", STALL.time)) == "The job ended"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from diagnose.catalog.load import load_catalog
+from diagnose.infer.pace import PARTS
 from diagnose.infer.rules import INFERRED, KNOWN, STATED, node_signs
 from diagnose.infer.rules.endings import SIGNALS
 from diagnose.infer.rules.learned import FINDING
@@ -26,6 +27,7 @@ def test_all_that_rules_find_shows_one_class() -> None:
         *(f"rendezvous.{finding}" for finding in ("incomplete", "equal_ranks", "beyond")),
         *("store.wait", "exception", "wait.setting"),
         "stack.own_way",
+        *(f"pace.{part}" for part in (*PARTS, "late")),
         FINDING,
     ]
     assert sorted(shown) == sorted(found)

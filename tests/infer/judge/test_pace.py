@@ -1,0 +1,216 @@
+"""Who is slow: by times of steps, arrivals, waits, reports and clocks; and what is no slow rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from diagnose.infer.judge.pace import find_slow, find_slowdown
+from diagnose.parse.pace import Clock, Extreme
+from diagnose.timeline.pace import Pace, Track, Watched
+
+Value = Callable[[int, int], float]  # rank, step → seconds
+STEPS = range(1, 61)
+
+
+def even(rank: int, step: int) -> float:
+    return 0.1 + 0.001 * ((rank * 7 + step * 3) % 5)
+
+
+def slow(who: int, factor: float = 2.0, since: int = 0) -> Value:
+    return lambda rank, step: even(rank, step) * (factor if rank == who and step >= since else 1.0)
+
+
+def jobs(ranks: int = 4, **phases: Value) -> Pace:
+    pace = Pace()
+    for rank in range(ranks):
+        track = pace.ranks[rank] = Track()
+        for step in STEPS:
+            track.add(
+                step, {name: of(rank, step) for name, of in phases.items()}, (f"{rank}.log", step)
+            )
+    return pace
+
+
+def test_a_rank_whose_own_work_takes_longer_is_slow() -> None:
+    found = find_slow(jobs(forward=slow(2), backward=slow(2), data=even), {})
+    assert found is not None
+    assert (found.basis, found.ranks, found.phase, found.since) == (
+        "own_work",
+        (2,),
+        "compute",
+        None,
+    )
+    assert found.factor == pytest.approx(2.0, rel=0.05)
+
+
+def test_the_step_from_which_on_it_is_slow_is_found() -> None:
+    found = find_slow(jobs(data=slow(1, 3.0, since=31), forward=even), {})
+    assert found is not None
+    assert (found.ranks, found.phase, found.since) == ((1,), "data", 31)
+
+
+def test_whoever_waits_for_a_slow_rank_is_not_slow() -> None:
+    """Backward passes overlap the exchange: they end when the slow rank has come."""
+    backward: Value = lambda rank, step: 0.1 if rank == 2 else 0.2  # noqa: E731
+    found = find_slow(jobs(forward=slow(2), backward=backward), {})
+    assert found is not None
+    assert (found.ranks, found.phase) == ((2,), "forward")
+
+
+def test_of_two_ranks_with_opposite_lags_nobody_is_named() -> None:
+    backward: Value = lambda rank, step: 0.1 if rank else 0.2  # noqa: E731
+    assert find_slow(jobs(2, forward=slow(1), backward=backward), {}) is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        even,
+        slow(0, 1.15),
+        lambda rank, step: 0.1 * Random(rank * 999 + step).lognormvariate(0, 0.4),
+        lambda rank, step: 1.0 if step % 10 == rank else 0.1,
+        lambda rank, step: 2.0 if rank == 0 and step in (1, 2, 25, 50) else 0.1,
+        lambda rank, step: 0.3 if rank == 2 and step < 30 else 0.1,
+    ],
+    ids=["even", "a little more to do", "noise", "in turn", "checkpoints of rank 0", "recovered"],
+)
+def test_these_are_no_slow_ranks(value: Value) -> None:
+    assert find_slow(jobs(forward=value, backward=even, wait=even), {}) is None
+
+
+def test_whole_steps_that_are_alike_name_nobody() -> None:
+    assert find_slow(jobs(total=lambda rank, step: 0.3), {}) is None
+
+
+def test_a_difference_that_costs_a_step_nothing_is_none() -> None:
+    assert find_slow(jobs(data=slow(2), total=lambda rank, step: 9.0), {}) is None
+
+
+def test_half_of_the_ranks_are_not_slow_but_one_node_of_three_is() -> None:
+    value: Value = lambda rank, step: 0.3 if rank >= 4 else 0.1  # noqa: E731
+    assert find_slow(jobs(8, forward=value, backward=even), {}) is None
+    hosts = {rank: f"node{rank // 2}" for rank in range(6)}
+    found = find_slow(jobs(6, forward=value, backward=even), hosts)
+    assert found is not None
+    assert found.ranks == (4, 5)
+
+
+def test_stages_of_a_pipeline_may_differ_from_the_first_step_on() -> None:
+    assert find_slow(jobs(forward=slow(3), backward=even, pipeline=even), {}) is None
+    found = find_slow(jobs(forward=slow(3, since=31), backward=even, pipeline=even), {})
+    assert found is not None
+    assert found.ranks == (3,)
+
+
+def test_who_waits_least_is_slow_and_confirms_another_witness() -> None:
+    wait: Value = lambda rank, step: 0.02 if rank == 1 else 0.2  # noqa: E731
+    alone = find_slow(jobs(wait=wait, total=lambda rank, step: 0.4), {})
+    assert alone is not None
+    assert (alone.basis, alone.ranks, alone.agreed) == ("waits_least", (1,), False)
+    both = find_slow(jobs(forward=slow(1, 3.0), wait=wait), {})
+    assert both is not None
+    assert (both.basis, both.agreed) == ("own_work", True)
+
+
+def test_witnesses_that_disagree_name_nobody() -> None:
+    wait: Value = lambda rank, step: 0.02 if rank == 1 else 0.2  # noqa: E731
+    assert find_slow(jobs(forward=slow(3, 3.0), wait=wait), {}) is None
+
+
+def arrivals(late: Value, *, ahead_s: float = 0.0) -> Pace:
+    pace = Pace()
+    for rank in range(4):
+        track = pace.ranks[rank] = Track()
+        for step in STEPS:
+            skew = ahead_s if rank == 3 else 0.0
+            for kind, lag in (("ready", late(rank, step)), ("done", 0.5)):
+                track.mark(kind, step, int((step + lag + skew) * 1e9))
+    return pace
+
+
+def test_who_enters_last_is_slow() -> None:
+    found = find_slow(arrivals(lambda rank, step: 0.4 if rank == 2 else 0.1), {})
+    assert found is not None
+    assert (found.basis, found.ranks) == ("arrives_last", (2,))
+    assert found.lost_s == pytest.approx(0.3, abs=0.01)
+
+
+def test_a_clock_that_is_ahead_is_no_late_rank() -> None:
+    assert find_slow(arrivals(lambda rank, step: 0.1, ahead_s=0.4), {}) is None
+
+
+def reports(names: list[int], most_s: float = 0.02) -> Pace:
+    own = [
+        (Extreme("forward", 0.01, 0, most_s, rank), ("a.log", at)) for at, rank in enumerate(names)
+    ]
+    return Pace(extremes=own)
+
+
+def test_a_rank_that_a_detector_reports_again_and_again_is_slow() -> None:
+    found = find_slow(reports([1, 0, *[3] * 12]), {})
+    assert found is not None
+    assert (found.basis, found.ranks, found.phase) == ("reports", (3,), "forward")
+
+
+@pytest.mark.parametrize(
+    ("names", "most_s"), [([0, 1, 2, 3] * 4, 0.02), ([3] * 12, 0.0105), ([3] * 3, 0.02)]
+)
+def test_reports_of_anybody_of_nearly_equal_ranks_or_too_few_name_nobody(
+    names: list[int], most_s: float
+) -> None:
+    assert find_slow(reports(names, most_s), {}) is None
+
+
+def gpus(slow_mhz: float, *, throttled: bool, used: float = 98.0) -> Pace:
+    pace = Pace()
+    for number in range(8):
+        watched = pace.gpus[None, number] = Watched()
+        for _ in range(10):
+            mine = number == 5
+            watched.add(Clock(None, number, slow_mhz if mine else 1980.0, throttled and mine, used))
+    return pace
+
+
+def test_a_gpu_that_hardware_holds_down_is_named() -> None:
+    found = find_slow(gpus(800.0, throttled=True), {})
+    assert found is not None
+    assert (found.basis, found.ranks, found.clock) == ("clock", (5,), (800.0, 1980.0))
+
+
+@pytest.mark.parametrize(
+    ("mhz", "throttled", "used"), [(800.0, False, 98.0), (1900.0, True, 98.0), (800.0, True, 0.0)]
+)
+def test_a_low_clock_without_a_reason_a_small_loss_or_an_idle_gpu_is_none(
+    mhz: float, throttled: bool, used: float
+) -> None:
+    assert find_slow(gpus(mhz, throttled=throttled, used=used), {}) is None
+
+
+def test_since_when_a_job_is_slower() -> None:
+    found = find_slowdown(jobs(total=lambda rank, step: 0.9 if step >= 41 else 0.5))
+    assert found is not None
+    assert (found.since, found.before_s, found.after_s) == (41, 0.5, 0.9)
+
+
+def test_the_last_few_steps_may_take_far_longer() -> None:
+    found = find_slowdown(jobs(total=lambda rank, step: 9.0 if step >= 58 else 1.2))
+    assert found is not None
+    assert (found.since, found.before_s, found.after_s) == (58, 1.2, 9.0)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        lambda rank, step: 8.0 if step < 4 else 0.5,
+        lambda rank, step: 5.0 if step % 20 == 0 else 0.5,
+        lambda rank, step: 0.5 * Random(step).lognormvariate(0, 0.3),
+        lambda rank, step: 0.9 if 20 < step < 40 else 0.5,
+        lambda rank, step: 0.55 if step > 30 else 0.5,
+    ],
+    ids=["warm-up", "evaluations", "noise", "for a while", "a little"],
+)
+def test_these_are_no_slowdown(value: Value) -> None:
+    assert find_slowdown(jobs(total=value)) is None
