@@ -19,6 +19,7 @@ _SENTENCE = re.compile(
 
 def contradictions(job: Job, found: Diagnosis) -> Iterator[str]:
     """Each contradiction in words; none in a report that is to be believed."""
+    yield from _of_a_job_that_is_well(job, found)
     yield from _culprits(job, found)
     yield from _times(job, found)
     yield from _words(found)
@@ -26,10 +27,17 @@ def contradictions(job: Job, found: Diagnosis) -> Iterator[str]:
         yield "asks to collect what was collected"
 
 
+def _of_a_job_that_is_well(job: Job, found: Diagnosis) -> Iterator[str]:
+    cause = found.root_cause.cause
+    shown_by = job.catalog.classes[cause].shown_by
+    if found.verdict not in WELL or any(one.startswith(("pace.", "values.")) for one in shown_by):
+        return
+    if cause != "none" or found.culprits.ranks or found.culprits.hosts:
+        yield f"a job that is well has {found.culprits} and the cause {cause}"
+
+
 def _culprits(job: Job, found: Diagnosis) -> Iterator[str]:
     blamed, kind, cause = set(found.culprits.ranks), found.culprits.kind, found.root_cause.cause
-    if found.verdict in WELL and (blamed or found.culprits.hosts or cause != "none"):
-        yield f"a job that is well has {found.culprits} and the cause {cause}"
     if kind is not None and not blamed and not found.culprits.hosts:
         yield f"a kind without culprits: {found.culprits}"
     call = found.collective

@@ -66,8 +66,8 @@ def yields_to(signature: Signature, other: Signature) -> bool:
     ("form", "each"),
     [
         pytest.param(AROUND, 1, id="in-a-log"),
-        pytest.param("{}", 8, id="some-alone"),
-        pytest.param("{}", 1, id="alone", marks=pytest.mark.slow),
+        pytest.param("{}\n", 8, id="some-alone"),
+        pytest.param("{}\n", 1, id="alone", marks=pytest.mark.slow),
     ],
 )
 def test_examples_give_their_events(form: str, each: int) -> None:
@@ -79,7 +79,7 @@ def test_examples_give_their_events(form: str, each: int) -> None:
         for signature in signatures
         for number, example in enumerate(signature.examples)
         # a paste of nothing else is taken as a quotation
-        if not (form == "{}" and example.line.startswith(" > "))
+        if not (form == "{}\n" and example.line.startswith(" > "))
         and not gives(signature, example, found[f"{signature.id} {number}"])
     ]
     assert silent == []

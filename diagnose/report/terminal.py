@@ -252,8 +252,9 @@ def _run(page: Page, label: str, run: Run, indent: int) -> None:
 def _advice(page: Page, diagnosis: Diagnosis) -> None:
     if not words.is_bad(diagnosis):
         return
-    page.heading("Would a longer timeout help?")
-    page.paragraph(Text(words.longer_timeout(diagnosis)), first="  ")
+    if words.has_ended_badly(diagnosis):
+        page.heading("Would a longer timeout help?")
+        page.paragraph(Text(words.longer_timeout(diagnosis)), first="  ")
     restart = words.restart(diagnosis)
     if restart:
         page.heading("Restart")

@@ -161,22 +161,27 @@ def titled(diagnosis: Diagnosis) -> str:
 def is_bad(diagnosis: Diagnosis) -> bool:
     """Whether there is a cause to say: of a job that hung or failed, or that works on with it."""
     found = diagnosis.verdict in WELL and diagnosis.root_cause.cause != "none"
-    return found or diagnosis.verdict in ("hung", "failed")
+    return found or has_ended_badly(diagnosis)
+
+
+def has_ended_badly(diagnosis: Diagnosis) -> bool:
+    """Whether the job hung or failed, and not only works on with a trouble."""
+    return diagnosis.verdict in ("hung", "failed")
 
 
 def facts(diagnosis: Diagnosis) -> dict[str, str]:
     """What a report says of the job under its verdict, by labels in lower case; empty: unknown."""
-    bad = is_bad(diagnosis)
+    bad, failed = is_bad(diagnosis), has_ended_badly(diagnosis)
     who = culprits(diagnosis) or (NOBODY if bad else "")
     found = diagnosis.collective
     return {
         "cause": diagnosis.root_cause.cause if bad else "",
         "culprits": joined(who, diagnosis.culprits.why) if who else "",
-        "onset": onset(diagnosis.onset) if bad or diagnosis.onset.time else "",
+        "onset": onset(diagnosis.onset) if failed or diagnosis.onset.time else "",
         "phase" if bad else "last phase": phase(diagnosis.phase) if diagnosis.phase else "",
         "progress": progress(diagnosis.progress),
         "collective": collective(found) if found else "",
-        "longer timeout": longer_timeout(diagnosis) if bad else "",
+        "longer timeout": longer_timeout(diagnosis) if failed else "",
         "restart": restart(diagnosis) if bad else "",
         "job": job(diagnosis.job),
     }
@@ -242,7 +247,7 @@ def collective(found: Collective) -> str:
 def longer_timeout_why(diagnosis: Diagnosis) -> tuple[str, str]:
     """The answer to "would a longer timeout help?", and why."""
     answer, why = LONGER_TIMEOUT[diagnosis.longer_timeout_helps]
-    if diagnosis.longer_timeout_helps == "no" and diagnosis.verdict in ("failed", *WELL):
+    if diagnosis.longer_timeout_helps == "no" and diagnosis.verdict == "failed":
         why = NO_TIMEOUT
     return answer, why
 

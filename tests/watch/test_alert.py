@@ -107,7 +107,7 @@ def test_verdicts() -> None:
     assert title(running) == "The job ended: no failure found"
     slow = Verdict("running", "slow.straggler", "Rank 3 is slower than its peers", ranks=[3])
     late = Alert("verdict", STALL.time, verdict=slow)
-    assert title(late) == "So far: no failure found; Rank 3 is slower than its peers"
+    assert title(late) == "So far: RUNNING  Rank 3 is slower than its peers (low confidence)"
     assert ("culprits", "rank 3") in details(late)
     broken = Alert("ended", STALL.time, verdict=Verdict(problem="no verdict"))
     assert title(broken) == "The job ended: no verdict"

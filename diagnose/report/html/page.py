@@ -226,7 +226,7 @@ def first_facts(diagnosis: Diagnosis, still: cost.Standstill | None) -> list[Fac
     if diagnosis.onset.time:
         began = clock.moment(_whole(diagnosis.onset.time))
         found.append(Fact("Began", began, words.started_sentence(diagnosis.onset.why)))
-    elif bad:
+    elif words.has_ended_badly(diagnosis):
         found.append(Fact("Began", "Unknown", words.started_sentence(diagnosis.onset.why)))
     if still is not None and bad and still.seconds >= _KNOWN_S:
         hung = diagnosis.verdict == "hung"
@@ -258,7 +258,7 @@ def first_facts(diagnosis: Diagnosis, still: cost.Standstill | None) -> list[Fac
         if restart.exclude_hosts:
             value += f", excluding {words.names(restart.exclude_hosts)}"
         found.append(Fact("Restart", value, words.started_sentence(restart.why)))
-    if bad:
+    if words.has_ended_badly(diagnosis):
         answer, why = words.longer_timeout_why(diagnosis)
         found.append(Fact("Longer timeout", answer.rstrip("."), why))
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from diagnose.catalog.load import load_catalog
+from diagnose.infer.judge.values import SIGNS
 from diagnose.infer.pace import PARTS
 from diagnose.infer.rules import INFERRED, KNOWN, STATED, node_signs
 from diagnose.infer.rules.endings import SIGNALS
@@ -28,6 +29,7 @@ def test_all_that_rules_find_shows_one_class() -> None:
         *("store.wait", "exception", "wait.setting"),
         "stack.own_way",
         *(f"pace.{part}" for part in (*PARTS, "late")),
+        *(f"values.{sign}" for sign in SIGNS),
         FINDING,
     ]
     assert sorted(shown) == sorted(found)
