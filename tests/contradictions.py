@@ -37,7 +37,7 @@ def _of_a_job_that_is_well(job: Job, found: Diagnosis) -> Iterator[str]:
 
 
 def _culprits(job: Job, found: Diagnosis) -> Iterator[str]:
-    blamed, kind, cause = set(found.culprits.ranks), found.culprits.kind, found.root_cause.cause
+    blamed, kind = set(found.culprits.ranks), found.culprits.kind
     if kind is not None and not blamed and not found.culprits.hosts:
         yield f"a kind without culprits: {found.culprits}"
     call = found.collective
