@@ -238,7 +238,8 @@ def _by_words(event: Event, author: Author, deeds: Deeds) -> Passed | None:
     counted = deeds.counted_after(event)
     if event.index in deeds.raised.caught and not grave:
         finished = deeds.unordered(event) and deeds.finished_elsewhere(event)
-        return "caught" if counted >= FURTHER or finished else None
+        went_on = counted >= FURTHER and not fell_silent(event, author, deeds)
+        return "caught" if went_on or finished else None
     if fell_silent(event, author, deeds):
         return None
     if (not grave or counted >= LONG) and _is_calm(event):

@@ -29,6 +29,19 @@ def test_steps_of_other_ranks_are_no_recovery(make: Any) -> None:
     assert stories_of(timeline).doubtful(timeline.role("cause"))
 
 
+def test_a_traceback_that_was_cut_is_not_caught_by_the_steps_of_others(tmp_path: Path) -> None:
+    """Its frames may read as if somebody caught it; whoever prints steps would make more."""
+    line = "[default{}]:2026-06-02 08:00:{:02},184 INFO step {}/12 loss 2.49\n"
+    steps = "".join(line.format(rank, n, n) for n in range(1, 5) for rank in range(4))
+    others = "".join(line.format(rank, n, n) for n in range(5, 9) for rank in (0, 2, 3))
+    header = "[default1]:Traceback (most recent call last):\n"
+    frame = '[default1]:  File "/home/user/train.py", line 148, in midway\n'
+    code = '[default1]:    print(batch["labels"])\n'
+    log = tmp_path / "console.log"
+    log.write_text(steps + header + others + frame + code)
+    assert diagnose.diagnose(diagnose.load(log)).verdict == "failed"
+
+
 def test_further_steps_of_the_rank_itself_are(make: Any) -> None:
     assert passed(make(step(4, rank=3), matched(OOM, rank=3), step(5, rank=3)))
     assert not passed(make(step(4, rank=3), matched(OOM, rank=3), step(4, rank=3)))

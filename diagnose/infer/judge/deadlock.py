@@ -43,7 +43,8 @@ class Crossing:
             text = ", ".join(map("{} {} in {}".format, who, waits, calls))
             more = len(self.groups) - len(sides)
             text += f" and others in {more} more groups" * bool(more) + ", each for another one"
-        return f"{text}: they entered these groups in different orders"
+        text = f"{text}: they entered these groups in different orders"
+        return f"{text}, or one of them left a call out"
 
 
 def crossing(heads: Mapping[int, Sequence[Op]], circle: Iterable[int]) -> Crossing | None:

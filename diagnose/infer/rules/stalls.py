@@ -67,8 +67,8 @@ _WHY: Mapping[Kind, tuple[str, str]] = {
         "their calls differ from those of their groups",
     ),
     "deadlock": (
-        "it entered these groups in another order than its peers",
-        "they entered these groups in another order than their peers",
+        "it entered these groups in another order than its peers, or left a call out",
+        "they entered these groups in another order than their peers, or left a call out",
     ),
 }
 _NOT_CALLED = (
