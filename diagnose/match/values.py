@@ -56,8 +56,9 @@ _VALUE = expression(
     rb"(?i)(loss\w*|norm\w*)(?: ?\(\w+\))?[\"']?(?:\t| ?[:=|] *| +)[\"']?" + _NUMBER + rb"(?![\w/])"
 )
 _BEFORE_NAME = expression(
-    rb"(?i)(?:\b(?:lm|ce|train|training|total|global|avg|mean|val|valid|validation|eval|test|grad"
-    rb"|gradient|total grad) )?[\w./-]*\Z"
+    rb"(?i)(?:\b(?:lm|ce|train|training|total|global|avg|mean|val|valid|validation|eval|test|dev"
+    rb"|best|lowest|min|max|prev|previous|grad|gradient|(?:total|clip|max) grad|grad clip) )?"
+    rb"[\w./-]*\Z"
 )
 _NAME_BYTES = 48  # bytes before the last word of a name that may belong to it
 _SCALE = expression(
@@ -66,16 +67,22 @@ _SCALE = expression(
 )
 # Of Megatron's line of a step, which leaves out a loss that is NaN, or of steps that were skipped.
 _NAN_STEPS = expression(rb"number of nan iterations: +([1-9]\d*)")
-_SKIPPED = expression(rb"loss scale: ([\d.]+) .*number of skipped iterations: +[1-9]")
+_SKIPPED = expression(rb"loss scale: (\d[\d.]*) .*number of skipped iterations: +[1-9]")
 _STEP = expression(
-    rb"(?i)\b(?:global_?step|step|iteration|iter|num_update|update)s?\b[\"']?[ :=\[#,]{0,5}(\d+)"
-    rb"(?![\d.%])"
+    rb"(?i)\b(?:global_?step|step|iteration|iter|num_update|update)s?\b[\"']?[ :=\[#,]{0,5}"
+    rb"(\d{1,15})(?![\d.%])"
 )
-_BAR = expression(rb"[ |](\d+)/\d+ \[\d")
+_BAR = expression(rb"[ |](\d{1,15})/\d+ \[\d")
 _OF_EVALUATION = expression(
-    rb"(?i)(?<![a-z])(?:eval|valid|val(?=[_ /-])|test(?:ing)?[ _:/]|dev[_/])"
+    # `loss_val` is the value of a loss.
+    rb"(?<![a-z])(?:eval|valid|(?<!loss_)val(?![a-z\d])|test(?:ing)?[ _:/\])]|dev[ _/:\])]"
+    rb"|hold-?out)"
 )
-_MAYBE_OF_EVALUATION = (b"val", b"test", b"dev")
+_MAYBE_OF_EVALUATION = (b"val", b"test", b"dev", b"hold")
+# A record, a limit or how far values spread, which is NaN of a single one.
+_OF_NO_STEP = expression(
+    rb"(?<![a-z])(?:best|lowest|min|max|prev|previous|clip)(?![a-z])|_(?:std|stdev|var|variance)\Z"
+)
 _NORM = expression(rb"(?:\w*grad(?:ient)?_norm|gnorm|norm|total_norm)\w*")
 _SUMMARY = (b"train_runtime", b"total_flos")  # of the end of a training, over all of its steps
 _WHOLE = expression(
@@ -92,10 +99,11 @@ _NO_HEIGHT = expression(
 
 
 class _Shown(NamedTuple):
-    """A name and the number behind it."""
+    """A name, the number after it and where that begins in the line."""
 
     name: bytes
     number: bytes
+    start: int
 
 
 class Value(NamedTuple):
@@ -169,14 +177,14 @@ def value_of(line: bytes) -> Value | None:
     found = [] if any(word in line for word in _SUMMARY) else [*_shown(line)]
     if not found:
         return _of_scale(line)
-    if _of_evaluation(line[: line.find(found[0].name) + len(found[0].name)]):
+    if _of_evaluation(line[: found[0].start]):
         return None
     whole: list[_Shown] = []
     parts: list[_Shown] = []
     norms: list[_Shown] = []
     for one in found:
         plain = _plain(one.name)
-        if b"scale" in plain or _of_evaluation(one.name):
+        if b"scale" in plain or _of_evaluation(one.name) or _OF_NO_STEP.search(plain):
             continue
         if b"loss" in plain:
             (whole if _WHOLE.fullmatch(plain) else parts).append(one)
@@ -195,13 +203,13 @@ def _shown(line: bytes) -> Iterator[_Shown]:
     for match in _VALUE.finditer(line):
         start = match.start()
         before = _BEFORE_NAME.search(line, max(0, start - _NAME_BYTES), start)
-        yield _Shown((before[0] if before else b"") + match[1], match[2])
+        yield _Shown((before[0] if before else b"") + match[1], match[2], match.start(2))
 
 
 def _of_scale(line: bytes) -> Value | None:
     """What a line says of the loss scale: it is bad where it can fall no further."""
     if (skipped := _SKIPPED.search(line)) is not None:
-        ill: Ill | None = "overflow" if float(skipped[1]) <= 1 else None
+        ill: Ill | None = "overflow" if _number(skipped[1]) <= 1 else None
         return Value("loss", "loss scale", skipped[1].decode(), 0.0, ill) if ill else None
     scale = _SCALE.search(line)
     if scale is None:
@@ -235,8 +243,8 @@ def _judged(losses: Sequence[_Shown], norms: Sequence[_Shown]) -> Value | None:
 
 
 def _value(series: Series, found: _Shown, ill: Ill | None = None) -> Value:
-    name, shown = (part.decode(errors="replace") for part in found)
-    return Value(series, name.strip("\"' "), shown, _number(found[1]), ill)
+    name, shown = (part.decode(errors="replace") for part in (found.name, found.number))
+    return Value(series, name.strip("\"' "), shown, _number(found.number), ill)
 
 
 def _number(shown: bytes) -> float:
@@ -433,7 +441,7 @@ def _rises(last: Mapping[_Key, Sequence[_Row]], chunks: Sequence[Chunk]) -> Iter
             continue
         own = [row for row in _every(chunks) if _is_of(row, author, series) and not row.value.ill]
         at = _rise([row.value.number for row in own], factor, factor * low)
-        if at is not None and _has_height(own[at]):
+        if at is not None and _has_height(own[at]) and not _restarted(own[at - 1], own[at]):
             ill: Ill = "raised" if series == "loss" else "norm_raised"
             yield _turn(_Began(own[at - 1], own[at:]), rows, ill)
 
@@ -442,6 +450,12 @@ def _has_height(row: _Row) -> bool:
     """Whether the height of a value says how good the training is."""
     whole = row.value.series == "norm" or _WHOLE.fullmatch(_plain(row.value.name.encode()))
     return whole is not None and not _NO_HEIGHT.search(row.chunk.data, row.start, row.end)
+
+
+def _restarted(before: _Row, after: _Row) -> bool:
+    """Whether steps are counted from the beginning again: a loss starts high."""
+    one, other = _step(before), _step(after)
+    return one is not None and other is not None and 2 * int(other) < int(one)
 
 
 def _glances(chunks: Sequence[Chunk], many: tuple[int, int]) -> Iterator[_Row]:

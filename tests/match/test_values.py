@@ -25,6 +25,7 @@ GOOD = "step {} loss 2.5"
         ("step 9: train loss nan, val loss 2.0", "train loss", "nan", "not_finite"),
         ("Train: 0 [ 1/9 ( 1%)]  Loss: nan (nan)", "Loss", "nan", "not_finite"),
         ("\x1b[31mstep: 4  \x1b[32mloss:  nan \x1b[0m", "loss", "nan", "not_finite"),
+        ("loss_val: nan at step 3", "loss_val", "nan", "not_finite"),
         ("Loss=tensor(nan, device='cuda:0')", "Loss", "nan", "not_finite"),
         ("OVERFLOW! Attempted loss scale: 512, reducing to 256", "loss scale", "256", None),
         ("OVERFLOW! Attempted loss scale: 1, reducing to 1", "loss scale", "1", "overflow"),
@@ -53,6 +54,18 @@ def test_the_loss_of_the_step_decides(line: str, name: str, shown: str, ill: str
         "{'eval_loss': nan, 'eval_runtime': 0.01}",
         "validation loss: nan | perplexity: inf",
         "val_loss is nan for bucket 3",
+        "Val: loss nan acc nan",
+        "[val] loss: nan",
+        "dev loss: nan",
+        "Validation loss (mean): nan",
+        "loss (val): nan",
+        "holdout loss: nan",
+        "best loss so far: inf",
+        "Early stopping: best_loss inf",
+        "prev_loss: inf",
+        "loss_std: nan",
+        "max_grad_norm: inf",
+        "grad clip norm: inf",
         "mIoU: nan  acc: 0.4",
         "{'train_runtime': 12.3, 'train_loss': nan, 'epoch': 3.0}",
         "iteration 3/ 9 | loss scale: 4096.0 | number of skipped iterations:   1 |",
@@ -61,6 +74,13 @@ def test_the_loss_of_the_step_decides(line: str, name: str, shown: str, ill: str
 )
 def test_an_evaluation_and_a_search_for_a_scale_say_nothing(line: str) -> None:
     assert value_of(line.encode()) is None
+
+
+@pytest.mark.parametrize("scale", ["1.0.0", "..", "9" * 400])
+def test_a_scale_that_is_no_number_is_passed_over(scale: str) -> None:
+    line = f"iteration 3/ 9 | loss scale: {scale} | number of skipped iterations:   1 |"
+    found = value_of(line.encode())
+    assert found is None or found.ill == "overflow"
 
 
 def turned(lines: Sequence[str], parts: int = 1) -> list[Turn]:
@@ -121,3 +141,10 @@ def test_a_loss_that_rose_for_good_is_told_from_a_spike_and_from_noise() -> None
     assert turned(noise) == []
     assert turned([f"{line} kl 0.2 reward 1.0" for line in curve(4.0, 120)]) == []
     assert turned([line.replace("loss", "value_loss") for line in curve(4.0, 120)]) == []
+    again = [*curve(4.0, 80), *(f"step {n} loss 4.0" for n in range(40))]
+    assert turned(again) == []  # another run, whose loss starts high
+
+
+def test_a_step_of_too_many_digits_is_no_step() -> None:
+    (turn,) = turned([f"step {'9' * 5_000} loss nan" for _ in range(9)])
+    assert (turn.ill, turn.step) == ("not_finite", None)
