@@ -45,7 +45,9 @@ _PRESENT = 0.7  # of the ranks that have a step
 _HEAVY = 2.0
 _BUCKETS = 120  # of a job's steps, whose medians are compared
 _CHANGED, _APART = 1.3, 1.15  # times what a step took before: mostly, and of quartiles
-_FEW, _FAR = 3, 2.0  # steps, each of which takes so many times what most took before
+# The last few steps, each of which takes so many times what most took before, and so long as at
+# most this share of them.
+_FEW, _FAR, _STRAY = 3, 2.0, 0.04
 _NS = 1e-9
 
 Grid = dict[int, dict[int, float]]  # key of a step → rank → seconds
@@ -90,10 +92,12 @@ def _late(series: Sequence[tuple[int, float]]) -> Slowdown | None:
     """The last few steps, if each of them took far longer than those before."""
     if len(series) < 2 * _FEW:
         return None
-    before, after = (median(s for _, s in part) for part in (series[:-_FEW], series[-_FEW:]))
-    if min(seconds for _, seconds in series[-_FEW:]) < _FAR * before:
+    earlier, lately = ([took for _, took in part] for part in (series[:-_FEW], series[-_FEW:]))
+    before, least = median(earlier), min(lately)
+    strays = sum(took >= least for took in earlier)
+    if least < _FAR * before or strays > _STRAY * len(earlier):
         return None
-    return Slowdown(abs(series[-_FEW][0]), before, after)
+    return Slowdown(abs(series[-_FEW][0]), before, median(lately))
 
 
 def _changed(series: Sequence[tuple[int, float]]) -> Slowdown | None:
@@ -103,9 +107,9 @@ def _changed(series: Sequence[tuple[int, float]]) -> Slowdown | None:
     size = -(-len(series) // _BUCKETS)
     parts = [series[at : at + size] for at in range(0, len(series), size)]
     values = [median(seconds for _, seconds in part) for part in parts]
-    least = max(4, -(-_LEAST // size))
+    few = max(4, -(-_LEAST // size))
     at = min(
-        range(least, len(values) - least + 1),
+        range(few, len(values) - few + 1),
         key=lambda split: _spread(values[:split]) + _spread(values[split:]),
         default=None,
     )
@@ -113,8 +117,13 @@ def _changed(series: Sequence[tuple[int, float]]) -> Slowdown | None:
         return None
     before, after = sorted(values[:at]), sorted(values[at:])
     one, other = median(before), median(after)
-    apart = after[len(after) // 4] >= _APART * before[3 * len(before) // 4]
-    if other < _CHANGED * one or not apart:
+    least = after[len(after) // 4]
+    if other < _CHANGED * one or least < _APART * before[3 * len(before) // 4]:
+        return None
+    # Of times that only vary, some stretch is always slower than the rest.
+    chance = max(1, sum(took >= least for took in before)) / len(before)
+    share = sum(took >= least for took in after) / len(after)
+    if not is_often(share, len(after), chance, len(values)):
         return None
     return Slowdown(abs(parts[at][0][0]), one, other)
 

@@ -214,3 +214,10 @@ def test_the_last_few_steps_may_take_far_longer() -> None:
 )
 def test_these_are_no_slowdown(value: Value) -> None:
     assert find_slowdown(jobs(total=value)) is None
+
+
+@pytest.mark.parametrize("sigma", [0.3, 0.8, 1.5])
+def test_times_that_only_vary_are_no_slowdown(sigma: float) -> None:
+    for seed in range(60):
+        rng = Random(seed)
+        assert find_slowdown(jobs(1, total=lambda *_: rng.lognormvariate(0, sigma))) is None  # noqa: B023
