@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import compress, pairwise
 
 from diagnose.infer.judge.slow import (
     COMPUTE,
@@ -37,8 +37,10 @@ _STEP_SHARE = 0.05  # of a step that is lost by it, in one step
 _LATE = 0.15  # the same where only the loss is known, in one step and in most
 _OFTENER = 0.35  # share of its steps in which it is slow, beyond that of its peers
 _LEAST = 8  # steps
-_ALIKE = 0.9  # most of how alike a step and the next one are taken to be
+# Steps over which it is followed how alike they are, and how little is no likeness.
+_MEMORY, _UNLIKE = 64, 0.05
 _QUIET, _LONG = 0.1, 20  # share of steps in which peers are slow, beyond which it takes so many
+_PEERS = 64  # ranks with which each one is compared
 _PRESENT = 0.7  # of the ranks that have a step
 # Times what a rank loses by computing: by anything else, where that is named; and times what other
 # slow ranks cost in all their steps: ranks that alone are named then.
@@ -277,8 +279,10 @@ def _slow_ranks(
             enough = value - peers >= (_STEP_SHARE if ratio else _LATE) * whole
             flags[rank].append(enough and (not ratio or value >= SLOWER * peers))
     found: dict[int, _Lag] = {}
+    compared = ranks[:: -(-len(ranks) // _PEERS)]
     for rank in ranks:
-        at = _since(flags[rank], [flags[other] for other in ranks if other != rank])
+        others = [flags[other] for other in compared if other != rank]
+        at = _since(flags[rank], others, len(ranks) - 1)
         if at is None:
             continue
         steps = [step for step in [*grid][at:] if rank in grid[step]]
@@ -304,10 +308,10 @@ def _few(found: dict[int, _Lag], ranks: Sequence[int], hosts: Mapping[int, str])
     return found if len(own) == 1 and None not in own and not own & rest else {}
 
 
-def _since(flags: Sequence[bool], others: Sequence[Sequence[bool]]) -> int | None:
+def _since(flags: Sequence[bool], others: Sequence[Sequence[bool]], many: int) -> int | None:
     """From which step on to the last a rank is slow in most of them, and its peers are not.
 
-    0 where it is so all along; None where it is not.
+    `others` are peers, of `many`. 0 where it is so all along; None where it is not.
     """
     at = last_stretch(flags)
     if at is None or len(flags) - at < max(_LEAST, len(flags) // 8):
@@ -323,23 +327,31 @@ def _since(flags: Sequence[bool], others: Sequence[Sequence[bool]]) -> int | Non
     independent = count / _apart(usual)
     if independent < _LEAST or share - chance < _OFTENER:
         return None
-    if not is_often(share, independent, chance, len(others)):
+    if not is_often(share, independent, chance, many):
         return None
     return 0 if at < max(4, len(flags) // 10) else at
 
 
 def _apart(flags: Sequence[Sequence[bool]]) -> float:
-    """How many steps of usual ranks say as much as one, as who was late may stay so for a while."""
-    varied = alike = 0.0
-    for one in flags:
-        share = sum(one) / len(one)
-        varied += share * (1 - share) * (len(one) - 1)
-        alike += sum((now - share) * (then - share) for now, then in pairwise(one))
-    if not varied:
-        return 1.0
-    alike /= varied
-    alike = min(max(alike, 0.0), _ALIKE)
-    return (1 + alike) / (1 - alike)
+    """How many steps of usual ranks say as much as one, as who was late may stay so for a while.
+
+    The sum of how alike steps are that lie ever further apart, as far as they are.
+    """
+    shares = [sum(one) / len(one) for one in flags]
+    varied = sum(share * (1 - share) * len(one) for one, share in zip(flags, shares, strict=True))
+    apart = 1.0
+    for lag in range(1, min(_MEMORY, len(flags[0]) // 4)) if varied else ():
+        alike = (
+            sum(
+                sum(compress(one[lag:], one)) - share * share * (len(one) - lag)
+                for one, share in zip(flags, shares, strict=True)
+            )
+            / varied
+        )
+        if alike <= _UNLIKE:
+            break
+        apart += 2 * alike
+    return apart
 
 
 def _low(values: Iterable[float]) -> float:

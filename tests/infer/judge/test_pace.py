@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from random import Random
 
@@ -221,3 +222,17 @@ def test_times_that_only_vary_are_no_slowdown(sigma: float) -> None:
     for seed in range(60):
         rng = Random(seed)
         assert find_slowdown(jobs(1, total=lambda *_: rng.lognormvariate(0, sigma))) is None  # noqa: B023
+
+
+def test_ranks_whose_times_wander_seldom_seem_slow() -> None:
+    """Each is slower than its peers for a while, now one and now another."""
+    named = 0
+    for seed in range(10):
+        rng, pace = Random(seed), Pace()
+        for rank in range(16):
+            track, level = pace.ranks.setdefault(rank, Track()), 0.0
+            for step in range(1, 401):
+                level = 0.98 * level + rng.gauss(0, 0.08)
+                track.add(step, {"forward": math.exp(level)}, ("a.log", step))
+        named += find_slow(pace, {}) is not None
+    assert named <= 2
