@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from math import inf, isfinite
 from typing import Literal, NamedTuple
@@ -35,6 +36,8 @@ _AUTHORS = 64
 _HEAD = 64 << 10  # bytes of a chunk by which it is seen whether its values are bad
 _BOM = 3  # bytes before the text of a source
 _BACK = 4  # chunks that are read for the last good value
+# Pieces of which all rows are kept while one author after the other is asked for, and first ones.
+_KEPT, _HEADS = _BACK + 1, 64
 # Where values of a source are looked at besides its end, and how many there: for a glance, and for
 # a closer look where that shows a rise.
 _FEW, _PLACES = (6, 1), (16, 4)
@@ -264,14 +267,15 @@ def turns(
     """
     last = _last_values(pieces)
     found: list[Turn] = []
-    for (author, series), rows in last.items():
+    known = _Pieces(read, count)
+    for key, rows in last.items():
         bad = _bad_end(rows)
-        if not bad or (series == "scale" and _stepped(rows[-1], last.values())):
+        if not bad or (key[1] == "scale" and _stepped(rows[-1], last.values())):
             continue
         if len(bad) < len(rows):
             began = _Began(rows[-len(bad) - 1], bad)
         else:
-            began = _began(author, series, read, count) or _Began(None, bad, seen=False)
+            began = _began(key, known) or _Began(None, bad, seen=False)
         found.append(_turn(began, rows, _worst([row.value.ill for row in bad[-_ENOUGH:]])))
     return found or [*_rises(last, pieces)]
 
@@ -345,46 +349,62 @@ class _Began(NamedTuple):
     seen: bool = True  # whether all before these rows was looked at
 
 
-def _began(
-    author: bytes, series: Series, read: Callable[[int], Sequence[Chunk]], count: int
-) -> _Began | None:
+class _Pieces:
+    """The values in pieces of a source, by author and series; authors are asked for in turn.
+
+    What is bad of one of many ranks is so of the others in the same piece, which is read once.
+    """
+
+    def __init__(self, read: Callable[[int], Sequence[Chunk]], count: int) -> None:
+        self.count = count
+        self.chunks = lru_cache(_KEPT)(read)
+        self.whole = lru_cache(_KEPT)(self._whole)
+        self.head = lru_cache(_HEADS)(self._head)
+
+    def _whole(self, number: int) -> Mapping[_Key, Sequence[_Row]]:
+        return _by_key(_every(self.chunks(number)))
+
+    def _head(self, number: int) -> Mapping[_Key, Sequence[_Row]]:
+        first = self.chunks(number)[:1]
+        return _by_key(row for one in first for row in _rows(one, 0, min(_HEAD, len(one.data))))
+
+    def all_bad(self, key: _Key, number: int) -> bool:
+        """Whether the first values of an author in a piece are bad; so are none."""
+        own = self.head(number).get(key) or self.whole(number).get(key, ())
+        return all(row.value.ill is not None for row in own)
+
+
+def _by_key(rows: Iterable[_Row]) -> Mapping[_Key, Sequence[_Row]]:
+    found: dict[_Key, list[_Row]] = defaultdict(list)
+    for row in rows:
+        found[row.author, row.value.series].append(row)
+    return dict(found)
+
+
+def _began(key: _Key, pieces: _Pieces) -> _Began | None:
     """Where the bad values of an author began, if that is found."""
-    low, high = 0, count - 1
+    low, high = 0, pieces.count - 1
     while low < high:
         middle = (low + high) // 2
-        if _all_bad(author, series, read(middle)):
+        if pieces.all_bad(key, middle):
             high = middle
         else:
             low = middle + 1
     bad: list[_Row] = []
     for number in range(low, max(-1, low - _BACK), -1):
-        own = [row for row in _every(read(number)) if _is_of(row, author, series)]
+        own = pieces.whole(number).get(key, ())
         ended = _bad_end(own)
         bad = [*ended, *bad]
         if len(ended) < len(own):
             return _Began(own[-len(ended) - 1], bad) if bad else None
-    first = read(0)
+    first = pieces.chunks(0)
     seen = low < _BACK and bool(first) and first[0].offset <= _BOM
     return _Began(None, bad, seen) if bad else None
-
-
-def _is_of(row: _Row, author: bytes, series: Series) -> bool:
-    return row.author == author and row.value.series == series
 
 
 def _every(chunks: Sequence[Chunk]) -> Iterator[_Row]:
     for chunk in chunks:
         yield from _rows(chunk, 0, len(chunk.data))
-
-
-def _all_bad(author: bytes, series: Series, chunks: Sequence[Chunk]) -> bool:
-    """Whether the first values of an author in these chunks are bad; so are none."""
-    for chunk in chunks:
-        for high in dict.fromkeys((min(_HEAD, len(chunk.data)), len(chunk.data))):
-            own = [row for row in _rows(chunk, 0, high) if _is_of(row, author, series)]
-            if own:
-                return all(row.value.ill is not None for row in own)
-    return True
 
 
 def _turn(began: _Began, last: Sequence[_Row], ill: Ill) -> Turn:
@@ -431,6 +451,7 @@ def _rises(last: Mapping[_Key, Sequence[_Row]], chunks: Sequence[Chunk]) -> Iter
         if any(one.series == key[1] and high[key] > _RISEN[key[1]] * one.number for one in seen)
     }
     glances = [row.value for row in _glances(chunks, _PLACES)] if able else []
+    every: Mapping[_Key, Sequence[_Row]] = {}
     for (author, series), rows in able.items():
         factor = _RISEN[series]
         # All authors of a job train one model.
@@ -439,7 +460,8 @@ def _rises(last: Mapping[_Key, Sequence[_Row]], chunks: Sequence[Chunk]) -> Iter
         ended = [row.value.number for row in rows[-_ENOUGH:]]
         if low <= 0 or min(ended) <= factor * low or _middle(ended) <= _NO_NOISE:
             continue
-        own = [row for row in _every(chunks) if _is_of(row, author, series) and not row.value.ill]
+        every = every or _by_key(_every(chunks))
+        own = [row for row in every.get((author, series), ()) if not row.value.ill]
         at = _rise([row.value.number for row in own], factor, factor * low)
         if at is not None and _has_height(own[at]) and not _restarted(own[at - 1], own[at]):
             ill: Ill = "raised" if series == "loss" else "norm_raised"

@@ -113,6 +113,26 @@ def test_values_that_recover_are_no_turn() -> None:
     assert turned([*skips, *(GOOD.format(n) for n in range(9))]) == []
 
 
+def test_a_piece_is_read_once_for_all_authors() -> None:
+    lines = [
+        f"[rank{n % 64}]: step {n // 64} loss {'nan' if n > 900 else 2.5}" for n in range(6400)
+    ]
+    text = "".join(f"{line}\n" for line in lines).encode()
+    cut = [text.rindex(b"\n", 0, len(text) * part // 8) + 1 if part else 0 for part in range(8)]
+    ends = [*cut[1:], len(text)]
+    read: list[int] = []
+
+    def piece(number: int) -> list[Chunk]:
+        read.append(number)
+        data = text[cut[number] : ends[number]]
+        return [Chunk(data, cut[number], text.count(b"\n", 0, cut[number]) + 1)]
+
+    found = turns(piece(7), piece, 8)
+    assert {turn.step for turn in found} == {"14", "15"}
+    assert len(found) == 64
+    assert len(read) < 12
+
+
 def test_authors_are_judged_apart() -> None:
     lines = [
         f"[rank{rank}]: step {n} loss {'nan' if rank == 2 and n > 9 else 2.5}"
