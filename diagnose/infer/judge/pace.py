@@ -84,10 +84,13 @@ def _work_known(pace: Pace) -> bool:
     return any(kinds()[phase] == "own" for phase in of_rank)
 
 
-def find_slowdown(pace: Pace) -> Slowdown | None:
-    """Since when steps take much longer than before; None where they do not, up to the last."""
+def find_slowdown(pace: Pace, *, ended: bool = False) -> Slowdown | None:
+    """Since when steps take much longer than before; None where they do not, up to the last.
+
+    The last few steps of a job that ended well may save and evaluate.
+    """
     series = _series(pace)
-    return _changed(series) or _late(series)
+    return _changed(series) or (None if ended else _late(series))
 
 
 def _late(series: Sequence[tuple[int, float]]) -> Slowdown | None:

@@ -197,7 +197,9 @@ def test_since_when_a_job_is_slower() -> None:
 
 
 def test_the_last_few_steps_may_take_far_longer() -> None:
-    found = find_slowdown(jobs(total=lambda rank, step: 9.0 if step >= 58 else 1.2))
+    pace = jobs(total=lambda rank, step: 9.0 if step >= 58 else 1.2)
+    assert find_slowdown(pace, ended=True) is None
+    found = find_slowdown(pace)
     assert found is not None
     assert (found.since, found.before_s, found.after_s) == (58, 1.2, 9.0)
 
