@@ -69,7 +69,7 @@ def added(found: Diagnosis, job: Job, facts: Facts) -> Diagnosis:
     """The diagnosis with who is slow, and since when steps take longer; mostly as it was."""
     if not job.events.kind("progress", "phase"):
         return found
-    change = find_slowdown(job.pace)
+    change = find_slowdown(job.pace, ended=found.verdict == "healthy")
     if change is not None and found.progress is not None:
         made = replace(
             found.progress,

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from math import inf, isfinite
 from typing import Literal, NamedTuple
@@ -35,6 +36,8 @@ _AUTHORS = 64
 _HEAD = 64 << 10  # bytes of a chunk by which it is seen whether its values are bad
 _BOM = 3  # bytes before the text of a source
 _BACK = 4  # chunks that are read for the last good value
+# Pieces of which all rows are kept while one author after the other is asked for, and first ones.
+_KEPT, _HEADS = _BACK + 1, 64
 # Where values of a source are looked at besides its end, and how many there: for a glance, and for
 # a closer look where that shows a rise.
 _FEW, _PLACES = (6, 1), (16, 4)
@@ -56,8 +59,9 @@ _VALUE = expression(
     rb"(?i)(loss\w*|norm\w*)(?: ?\(\w+\))?[\"']?(?:\t| ?[:=|] *| +)[\"']?" + _NUMBER + rb"(?![\w/])"
 )
 _BEFORE_NAME = expression(
-    rb"(?i)(?:\b(?:lm|ce|train|training|total|global|avg|mean|val|valid|validation|eval|test|grad"
-    rb"|gradient|total grad) )?[\w./-]*\Z"
+    rb"(?i)(?:\b(?:lm|ce|train|training|total|global|avg|mean|val|valid|validation|eval|test|dev"
+    rb"|best|lowest|min|max|prev|previous|grad|gradient|(?:total|clip|max) grad|grad clip) )?"
+    rb"[\w./-]*\Z"
 )
 _NAME_BYTES = 48  # bytes before the last word of a name that may belong to it
 _SCALE = expression(
@@ -66,16 +70,22 @@ _SCALE = expression(
 )
 # Of Megatron's line of a step, which leaves out a loss that is NaN, or of steps that were skipped.
 _NAN_STEPS = expression(rb"number of nan iterations: +([1-9]\d*)")
-_SKIPPED = expression(rb"loss scale: ([\d.]+) .*number of skipped iterations: +[1-9]")
+_SKIPPED = expression(rb"loss scale: (\d[\d.]*) .*number of skipped iterations: +[1-9]")
 _STEP = expression(
-    rb"(?i)\b(?:global_?step|step|iteration|iter|num_update|update)s?\b[\"']?[ :=\[#,]{0,5}(\d+)"
-    rb"(?![\d.%])"
+    rb"(?i)\b(?:global_?step|step|iteration|iter|num_update|update)s?\b[\"']?[ :=\[#,]{0,5}"
+    rb"(\d{1,15})(?![\d.%])"
 )
-_BAR = expression(rb"[ |](\d+)/\d+ \[\d")
+_BAR = expression(rb"[ |](\d{1,15})/\d+ \[\d")
 _OF_EVALUATION = expression(
-    rb"(?i)(?<![a-z])(?:eval|valid|val(?=[_ /-])|test(?:ing)?[ _:/]|dev[_/])"
+    # `loss_val` is the value of a loss.
+    rb"(?<![a-z])(?:eval|valid|(?<!loss_)val(?![a-z\d])|test(?:ing)?[ _:/\])]|dev[ _/:\])]"
+    rb"|hold-?out)"
 )
-_MAYBE_OF_EVALUATION = (b"val", b"test", b"dev")
+_MAYBE_OF_EVALUATION = (b"val", b"test", b"dev", b"hold")
+# A record, a limit or how far values spread, which is NaN of a single one.
+_OF_NO_STEP = expression(
+    rb"(?<![a-z])(?:best|lowest|min|max|prev|previous|clip)(?![a-z])|_(?:std|stdev|var|variance)\Z"
+)
 _NORM = expression(rb"(?:\w*grad(?:ient)?_norm|gnorm|norm|total_norm)\w*")
 _SUMMARY = (b"train_runtime", b"total_flos")  # of the end of a training, over all of its steps
 _WHOLE = expression(
@@ -92,10 +102,11 @@ _NO_HEIGHT = expression(
 
 
 class _Shown(NamedTuple):
-    """A name and the number behind it."""
+    """A name, the number after it and where that begins in the line."""
 
     name: bytes
     number: bytes
+    start: int
 
 
 class Value(NamedTuple):
@@ -169,14 +180,14 @@ def value_of(line: bytes) -> Value | None:
     found = [] if any(word in line for word in _SUMMARY) else [*_shown(line)]
     if not found:
         return _of_scale(line)
-    if _of_evaluation(line[: line.find(found[0].name) + len(found[0].name)]):
+    if _of_evaluation(line[: found[0].start]):
         return None
     whole: list[_Shown] = []
     parts: list[_Shown] = []
     norms: list[_Shown] = []
     for one in found:
         plain = _plain(one.name)
-        if b"scale" in plain or _of_evaluation(one.name):
+        if b"scale" in plain or _of_evaluation(one.name) or _OF_NO_STEP.search(plain):
             continue
         if b"loss" in plain:
             (whole if _WHOLE.fullmatch(plain) else parts).append(one)
@@ -195,13 +206,13 @@ def _shown(line: bytes) -> Iterator[_Shown]:
     for match in _VALUE.finditer(line):
         start = match.start()
         before = _BEFORE_NAME.search(line, max(0, start - _NAME_BYTES), start)
-        yield _Shown((before[0] if before else b"") + match[1], match[2])
+        yield _Shown((before[0] if before else b"") + match[1], match[2], match.start(2))
 
 
 def _of_scale(line: bytes) -> Value | None:
     """What a line says of the loss scale: it is bad where it can fall no further."""
     if (skipped := _SKIPPED.search(line)) is not None:
-        ill: Ill | None = "overflow" if float(skipped[1]) <= 1 else None
+        ill: Ill | None = "overflow" if _number(skipped[1]) <= 1 else None
         return Value("loss", "loss scale", skipped[1].decode(), 0.0, ill) if ill else None
     scale = _SCALE.search(line)
     if scale is None:
@@ -235,8 +246,8 @@ def _judged(losses: Sequence[_Shown], norms: Sequence[_Shown]) -> Value | None:
 
 
 def _value(series: Series, found: _Shown, ill: Ill | None = None) -> Value:
-    name, shown = (part.decode(errors="replace") for part in found)
-    return Value(series, name.strip("\"' "), shown, _number(found[1]), ill)
+    name, shown = (part.decode(errors="replace") for part in (found.name, found.number))
+    return Value(series, name.strip("\"' "), shown, _number(found.number), ill)
 
 
 def _number(shown: bytes) -> float:
@@ -256,14 +267,15 @@ def turns(
     """
     last = _last_values(pieces)
     found: list[Turn] = []
-    for (author, series), rows in last.items():
+    known = _Pieces(read, count)
+    for key, rows in last.items():
         bad = _bad_end(rows)
-        if not bad or (series == "scale" and _stepped(rows[-1], last.values())):
+        if not bad or (key[1] == "scale" and _stepped(rows[-1], last.values())):
             continue
         if len(bad) < len(rows):
             began = _Began(rows[-len(bad) - 1], bad)
         else:
-            began = _began(author, series, read, count) or _Began(None, bad, seen=False)
+            began = _began(key, known) or _Began(None, bad, seen=False)
         found.append(_turn(began, rows, _worst([row.value.ill for row in bad[-_ENOUGH:]])))
     return found or [*_rises(last, pieces)]
 
@@ -337,46 +349,62 @@ class _Began(NamedTuple):
     seen: bool = True  # whether all before these rows was looked at
 
 
-def _began(
-    author: bytes, series: Series, read: Callable[[int], Sequence[Chunk]], count: int
-) -> _Began | None:
+class _Pieces:
+    """The values in pieces of a source, by author and series; authors are asked for in turn.
+
+    What is bad of one of many ranks is so of the others in the same piece, which is read once.
+    """
+
+    def __init__(self, read: Callable[[int], Sequence[Chunk]], count: int) -> None:
+        self.count = count
+        self.chunks = lru_cache(_KEPT)(read)
+        self.whole = lru_cache(_KEPT)(self._whole)
+        self.head = lru_cache(_HEADS)(self._head)
+
+    def _whole(self, number: int) -> Mapping[_Key, Sequence[_Row]]:
+        return _by_key(_every(self.chunks(number)))
+
+    def _head(self, number: int) -> Mapping[_Key, Sequence[_Row]]:
+        first = self.chunks(number)[:1]
+        return _by_key(row for one in first for row in _rows(one, 0, min(_HEAD, len(one.data))))
+
+    def all_bad(self, key: _Key, number: int) -> bool:
+        """Whether the first values of an author in a piece are bad; so are none."""
+        own = self.head(number).get(key) or self.whole(number).get(key, ())
+        return all(row.value.ill is not None for row in own)
+
+
+def _by_key(rows: Iterable[_Row]) -> Mapping[_Key, Sequence[_Row]]:
+    found: dict[_Key, list[_Row]] = defaultdict(list)
+    for row in rows:
+        found[row.author, row.value.series].append(row)
+    return dict(found)
+
+
+def _began(key: _Key, pieces: _Pieces) -> _Began | None:
     """Where the bad values of an author began, if that is found."""
-    low, high = 0, count - 1
+    low, high = 0, pieces.count - 1
     while low < high:
         middle = (low + high) // 2
-        if _all_bad(author, series, read(middle)):
+        if pieces.all_bad(key, middle):
             high = middle
         else:
             low = middle + 1
     bad: list[_Row] = []
     for number in range(low, max(-1, low - _BACK), -1):
-        own = [row for row in _every(read(number)) if _is_of(row, author, series)]
+        own = pieces.whole(number).get(key, ())
         ended = _bad_end(own)
         bad = [*ended, *bad]
         if len(ended) < len(own):
             return _Began(own[-len(ended) - 1], bad) if bad else None
-    first = read(0)
+    first = pieces.chunks(0)
     seen = low < _BACK and bool(first) and first[0].offset <= _BOM
     return _Began(None, bad, seen) if bad else None
-
-
-def _is_of(row: _Row, author: bytes, series: Series) -> bool:
-    return row.author == author and row.value.series == series
 
 
 def _every(chunks: Sequence[Chunk]) -> Iterator[_Row]:
     for chunk in chunks:
         yield from _rows(chunk, 0, len(chunk.data))
-
-
-def _all_bad(author: bytes, series: Series, chunks: Sequence[Chunk]) -> bool:
-    """Whether the first values of an author in these chunks are bad; so are none."""
-    for chunk in chunks:
-        for high in dict.fromkeys((min(_HEAD, len(chunk.data)), len(chunk.data))):
-            own = [row for row in _rows(chunk, 0, high) if _is_of(row, author, series)]
-            if own:
-                return all(row.value.ill is not None for row in own)
-    return True
 
 
 def _turn(began: _Began, last: Sequence[_Row], ill: Ill) -> Turn:
@@ -423,6 +451,7 @@ def _rises(last: Mapping[_Key, Sequence[_Row]], chunks: Sequence[Chunk]) -> Iter
         if any(one.series == key[1] and high[key] > _RISEN[key[1]] * one.number for one in seen)
     }
     glances = [row.value for row in _glances(chunks, _PLACES)] if able else []
+    every: Mapping[_Key, Sequence[_Row]] = {}
     for (author, series), rows in able.items():
         factor = _RISEN[series]
         # All authors of a job train one model.
@@ -431,9 +460,10 @@ def _rises(last: Mapping[_Key, Sequence[_Row]], chunks: Sequence[Chunk]) -> Iter
         ended = [row.value.number for row in rows[-_ENOUGH:]]
         if low <= 0 or min(ended) <= factor * low or _middle(ended) <= _NO_NOISE:
             continue
-        own = [row for row in _every(chunks) if _is_of(row, author, series) and not row.value.ill]
+        every = every or _by_key(_every(chunks))
+        own = [row for row in every.get((author, series), ()) if not row.value.ill]
         at = _rise([row.value.number for row in own], factor, factor * low)
-        if at is not None and _has_height(own[at]):
+        if at is not None and _has_height(own[at]) and not _restarted(own[at - 1], own[at]):
             ill: Ill = "raised" if series == "loss" else "norm_raised"
             yield _turn(_Began(own[at - 1], own[at:]), rows, ill)
 
@@ -442,6 +472,12 @@ def _has_height(row: _Row) -> bool:
     """Whether the height of a value says how good the training is."""
     whole = row.value.series == "norm" or _WHOLE.fullmatch(_plain(row.value.name.encode()))
     return whole is not None and not _NO_HEIGHT.search(row.chunk.data, row.start, row.end)
+
+
+def _restarted(before: _Row, after: _Row) -> bool:
+    """Whether steps are counted from the beginning again: a loss starts high."""
+    one, other = _step(before), _step(after)
+    return one is not None and other is not None and 2 * int(other) < int(one)
 
 
 def _glances(chunks: Sequence[Chunk], many: tuple[int, int]) -> Iterator[_Row]:

@@ -30,6 +30,7 @@ __all__ = [
 
 LINE_LIMIT = 2000  # characters of a message that are looked at
 _UNITS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "secs": 1.0, "seconds": 1.0}
+_GPUS = 1024  # of one host: what is more is no index
 _MOST_S = 86_400.0  # of a step: what is longer is no time of one
 # A name, then perhaps its unit, then a number, then perhaps its unit.
 _PAIR = expression(
@@ -246,7 +247,7 @@ def row_of(line: str, columns: Columns) -> Clock | None:
         host = cells[columns["host"][0]] if "host" in columns else None
     except (ValueError, IndexError):
         return None
-    return Clock(host, index, mhz, throttled, share)
+    return Clock(host, index, mhz, throttled, share) if 0 <= index < _GPUS else None
 
 
 def _cells(line: str) -> list[str]:

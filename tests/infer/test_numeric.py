@@ -110,3 +110,17 @@ def test_a_norm_that_all_ranks_share_accuses_none_of_them(tmp_path: Path) -> Non
         (tmp_path / f"rank_{rank}.log").write_text("\n".join(lines) + "\n")
     found = diagnose.diagnose(diagnose.load(tmp_path))
     assert (found.root_cause.cause, found.culprits.ranks) == ("numeric.nan", [1])
+
+
+@pytest.mark.parametrize(("first", "cause"), [(10, "none"), (8, "numeric.nan")])
+def test_values_of_a_run_that_a_later_one_follows_do_not_count(
+    tmp_path: Path, first: int, cause: str
+) -> None:
+    def log(name: str, hour: int, bad: int) -> None:
+        lines = [f"2026-03-01 {hour:02}:{n:02}:00 {one}" for n, one in enumerate(steps(50, bad))]
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+
+    log("one.log", 9, 20)
+    log("two.log", first, 50)
+    found = diagnose.diagnose(diagnose.load(tmp_path))
+    assert (found.verdict, found.root_cause.cause) == ("running", cause)

@@ -25,6 +25,7 @@ GOOD = "step {} loss 2.5"
         ("step 9: train loss nan, val loss 2.0", "train loss", "nan", "not_finite"),
         ("Train: 0 [ 1/9 ( 1%)]  Loss: nan (nan)", "Loss", "nan", "not_finite"),
         ("\x1b[31mstep: 4  \x1b[32mloss:  nan \x1b[0m", "loss", "nan", "not_finite"),
+        ("loss_val: nan at step 3", "loss_val", "nan", "not_finite"),
         ("Loss=tensor(nan, device='cuda:0')", "Loss", "nan", "not_finite"),
         ("OVERFLOW! Attempted loss scale: 512, reducing to 256", "loss scale", "256", None),
         ("OVERFLOW! Attempted loss scale: 1, reducing to 1", "loss scale", "1", "overflow"),
@@ -53,6 +54,18 @@ def test_the_loss_of_the_step_decides(line: str, name: str, shown: str, ill: str
         "{'eval_loss': nan, 'eval_runtime': 0.01}",
         "validation loss: nan | perplexity: inf",
         "val_loss is nan for bucket 3",
+        "Val: loss nan acc nan",
+        "[val] loss: nan",
+        "dev loss: nan",
+        "Validation loss (mean): nan",
+        "loss (val): nan",
+        "holdout loss: nan",
+        "best loss so far: inf",
+        "Early stopping: best_loss inf",
+        "prev_loss: inf",
+        "loss_std: nan",
+        "max_grad_norm: inf",
+        "grad clip norm: inf",
         "mIoU: nan  acc: 0.4",
         "{'train_runtime': 12.3, 'train_loss': nan, 'epoch': 3.0}",
         "iteration 3/ 9 | loss scale: 4096.0 | number of skipped iterations:   1 |",
@@ -61,6 +74,13 @@ def test_the_loss_of_the_step_decides(line: str, name: str, shown: str, ill: str
 )
 def test_an_evaluation_and_a_search_for_a_scale_say_nothing(line: str) -> None:
     assert value_of(line.encode()) is None
+
+
+@pytest.mark.parametrize("scale", ["1.0.0", "..", "9" * 400])
+def test_a_scale_that_is_no_number_is_passed_over(scale: str) -> None:
+    line = f"iteration 3/ 9 | loss scale: {scale} | number of skipped iterations:   1 |"
+    found = value_of(line.encode())
+    assert found is None or found.ill == "overflow"
 
 
 def turned(lines: Sequence[str], parts: int = 1) -> list[Turn]:
@@ -93,6 +113,26 @@ def test_values_that_recover_are_no_turn() -> None:
     assert turned([*skips, *(GOOD.format(n) for n in range(9))]) == []
 
 
+def test_a_piece_is_read_once_for_all_authors() -> None:
+    lines = [
+        f"[rank{n % 64}]: step {n // 64} loss {'nan' if n > 900 else 2.5}" for n in range(6400)
+    ]
+    text = "".join(f"{line}\n" for line in lines).encode()
+    cut = [text.rindex(b"\n", 0, len(text) * part // 8) + 1 if part else 0 for part in range(8)]
+    ends = [*cut[1:], len(text)]
+    read: list[int] = []
+
+    def piece(number: int) -> list[Chunk]:
+        read.append(number)
+        data = text[cut[number] : ends[number]]
+        return [Chunk(data, cut[number], text.count(b"\n", 0, cut[number]) + 1)]
+
+    found = turns(piece(7), piece, 8)
+    assert {turn.step for turn in found} == {"14", "15"}
+    assert len(found) == 64
+    assert len(read) < 12
+
+
 def test_authors_are_judged_apart() -> None:
     lines = [
         f"[rank{rank}]: step {n} loss {'nan' if rank == 2 and n > 9 else 2.5}"
@@ -121,3 +161,10 @@ def test_a_loss_that_rose_for_good_is_told_from_a_spike_and_from_noise() -> None
     assert turned(noise) == []
     assert turned([f"{line} kl 0.2 reward 1.0" for line in curve(4.0, 120)]) == []
     assert turned([line.replace("loss", "value_loss") for line in curve(4.0, 120)]) == []
+    again = [*curve(4.0, 80), *(f"step {n} loss 4.0" for n in range(40))]
+    assert turned(again) == []  # another run, whose loss starts high
+
+
+def test_a_step_of_too_many_digits_is_no_step() -> None:
+    (turn,) = turned([f"step {'9' * 5_000} loss nan" for _ in range(9)])
+    assert (turn.ill, turn.step) == ("not_finite", None)

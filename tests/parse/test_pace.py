@@ -109,7 +109,9 @@ def test_a_software_power_cap_is_no_throttling() -> None:
     assert (capped.throttled, hot.throttled) == (False, True)
 
 
-@pytest.mark.parametrize("line", ["clock skew, 3 s", "a, b, c", "0, x, y, z", ""])
+@pytest.mark.parametrize(
+    "line", ["clock skew, 3 s", "a, b, c", "0, x, y, z", "", "-1, 900", f"{10**400}, 900"]
+)
 def test_what_is_no_table_of_gpus_is_none(line: str) -> None:
     assert columns_of(line) is None
     assert row_of(line, {"index": [0], "clock": [1]}) is None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import compress, pairwise
 
 from diagnose.infer.judge.slow import (
     COMPUTE,
@@ -37,15 +37,19 @@ _STEP_SHARE = 0.05  # of a step that is lost by it, in one step
 _LATE = 0.15  # the same where only the loss is known, in one step and in most
 _OFTENER = 0.35  # share of its steps in which it is slow, beyond that of its peers
 _LEAST = 8  # steps
-_ALIKE = 0.9  # most of how alike a step and the next one are taken to be
+# Steps over which it is followed how alike they are, and how little is no likeness.
+_MEMORY, _UNLIKE = 64, 0.05
 _QUIET, _LONG = 0.1, 20  # share of steps in which peers are slow, beyond which it takes so many
+_PEERS = 64  # ranks with which each one is compared
 _PRESENT = 0.7  # of the ranks that have a step
 # Times what a rank loses by computing: by anything else, where that is named; and times what other
 # slow ranks cost in all their steps: ranks that alone are named then.
 _HEAVY = 2.0
 _BUCKETS = 120  # of a job's steps, whose medians are compared
 _CHANGED, _APART = 1.3, 1.15  # times what a step took before: mostly, and of quartiles
-_FEW, _FAR = 3, 2.0  # steps, each of which takes so many times what most took before
+# The last few steps, each of which takes so many times what most took before, and so long as at
+# most this share of them.
+_FEW, _FAR, _STRAY = 3, 2.0, 0.04
 _NS = 1e-9
 
 Grid = dict[int, dict[int, float]]  # key of a step → rank → seconds
@@ -80,20 +84,25 @@ def _work_known(pace: Pace) -> bool:
     return any(kinds()[phase] == "own" for phase in of_rank)
 
 
-def find_slowdown(pace: Pace) -> Slowdown | None:
-    """Since when steps take much longer than before; None where they do not, up to the last."""
+def find_slowdown(pace: Pace, *, ended: bool = False) -> Slowdown | None:
+    """Since when steps take much longer than before; None where they do not, up to the last.
+
+    The last few steps of a job that ended well may save and evaluate.
+    """
     series = _series(pace)
-    return _changed(series) or _late(series)
+    return _changed(series) or (None if ended else _late(series))
 
 
 def _late(series: Sequence[tuple[int, float]]) -> Slowdown | None:
     """The last few steps, if each of them took far longer than those before."""
     if len(series) < 2 * _FEW:
         return None
-    before, after = (median(s for _, s in part) for part in (series[:-_FEW], series[-_FEW:]))
-    if min(seconds for _, seconds in series[-_FEW:]) < _FAR * before:
+    earlier, lately = ([took for _, took in part] for part in (series[:-_FEW], series[-_FEW:]))
+    before, least = median(earlier), min(lately)
+    strays = sum(took >= least for took in earlier)
+    if least < _FAR * before or strays > _STRAY * len(earlier):
         return None
-    return Slowdown(abs(series[-_FEW][0]), before, after)
+    return Slowdown(abs(series[-_FEW][0]), before, median(lately))
 
 
 def _changed(series: Sequence[tuple[int, float]]) -> Slowdown | None:
@@ -103,9 +112,9 @@ def _changed(series: Sequence[tuple[int, float]]) -> Slowdown | None:
     size = -(-len(series) // _BUCKETS)
     parts = [series[at : at + size] for at in range(0, len(series), size)]
     values = [median(seconds for _, seconds in part) for part in parts]
-    least = max(4, -(-_LEAST // size))
+    few = max(4, -(-_LEAST // size))
     at = min(
-        range(least, len(values) - least + 1),
+        range(few, len(values) - few + 1),
         key=lambda split: _spread(values[:split]) + _spread(values[split:]),
         default=None,
     )
@@ -113,8 +122,13 @@ def _changed(series: Sequence[tuple[int, float]]) -> Slowdown | None:
         return None
     before, after = sorted(values[:at]), sorted(values[at:])
     one, other = median(before), median(after)
-    apart = after[len(after) // 4] >= _APART * before[3 * len(before) // 4]
-    if other < _CHANGED * one or not apart:
+    least = after[len(after) // 4]
+    if other < _CHANGED * one or least < _APART * before[3 * len(before) // 4]:
+        return None
+    # Of times that only vary, some stretch is always slower than the rest.
+    chance = max(1, sum(took >= least for took in before)) / len(before)
+    share = sum(took >= least for took in after) / len(after)
+    if not is_often(share, len(after), chance, len(values)):
         return None
     return Slowdown(abs(parts[at][0][0]), one, other)
 
@@ -268,8 +282,10 @@ def _slow_ranks(
             enough = value - peers >= (_STEP_SHARE if ratio else _LATE) * whole
             flags[rank].append(enough and (not ratio or value >= SLOWER * peers))
     found: dict[int, _Lag] = {}
+    compared = ranks[:: -(-len(ranks) // _PEERS)]
     for rank in ranks:
-        at = _since(flags[rank], [flags[other] for other in ranks if other != rank])
+        others = [flags[other] for other in compared if other != rank]
+        at = _since(flags[rank], others, len(ranks) - 1)
         if at is None:
             continue
         steps = [step for step in [*grid][at:] if rank in grid[step]]
@@ -295,10 +311,10 @@ def _few(found: dict[int, _Lag], ranks: Sequence[int], hosts: Mapping[int, str])
     return found if len(own) == 1 and None not in own and not own & rest else {}
 
 
-def _since(flags: Sequence[bool], others: Sequence[Sequence[bool]]) -> int | None:
+def _since(flags: Sequence[bool], others: Sequence[Sequence[bool]], many: int) -> int | None:
     """From which step on to the last a rank is slow in most of them, and its peers are not.
 
-    0 where it is so all along; None where it is not.
+    `others` are peers, of `many`. 0 where it is so all along; None where it is not.
     """
     at = last_stretch(flags)
     if at is None or len(flags) - at < max(_LEAST, len(flags) // 8):
@@ -314,23 +330,31 @@ def _since(flags: Sequence[bool], others: Sequence[Sequence[bool]]) -> int | Non
     independent = count / _apart(usual)
     if independent < _LEAST or share - chance < _OFTENER:
         return None
-    if not is_often(share, independent, chance, len(others)):
+    if not is_often(share, independent, chance, many):
         return None
     return 0 if at < max(4, len(flags) // 10) else at
 
 
 def _apart(flags: Sequence[Sequence[bool]]) -> float:
-    """How many steps of usual ranks say as much as one, as who was late may stay so for a while."""
-    varied = alike = 0.0
-    for one in flags:
-        share = sum(one) / len(one)
-        varied += share * (1 - share) * (len(one) - 1)
-        alike += sum((now - share) * (then - share) for now, then in pairwise(one))
-    if not varied:
-        return 1.0
-    alike /= varied
-    alike = min(max(alike, 0.0), _ALIKE)
-    return (1 + alike) / (1 - alike)
+    """How many steps of usual ranks say as much as one, as who was late may stay so for a while.
+
+    The sum of how alike steps are that lie ever further apart, as far as they are.
+    """
+    shares = [sum(one) / len(one) for one in flags]
+    varied = sum(share * (1 - share) * len(one) for one, share in zip(flags, shares, strict=True))
+    apart = 1.0
+    for lag in range(1, min(_MEMORY, len(flags[0]) // 4)) if varied else ():
+        alike = (
+            sum(
+                sum(compress(one[lag:], one)) - share * share * (len(one) - lag)
+                for one, share in zip(flags, shares, strict=True)
+            )
+            / varied
+        )
+        if alike <= _UNLIKE:
+            break
+        apart += 2 * alike
+    return apart
 
 
 def _low(values: Iterable[float]) -> float:

@@ -45,7 +45,7 @@ class BadValues:
 
 def bad_values(timeline: Timeline) -> BadValues | None:
     """The values of the surest sign; None where all that are known ended well."""
-    ill = timeline.signalling(ILL)
+    ill = _of_the_last_run(timeline.signalling(ILL), timeline)
     sign = next((one for one in SIGNS if any(event.fields["ill"] == one for event in ill)), None)
     if sign is None:
         return None
@@ -62,6 +62,21 @@ def bad_values(timeline: Timeline) -> BadValues | None:
 
 
 _line = attrgetter("line")
+
+
+def _of_the_last_run(ill: Sequence[Event], timeline: Timeline) -> list[Event]:
+    """Those of sources that had not ended when another one began to train."""
+    ended: dict[str, int] = {}
+    began: dict[str, int] = {}
+    if ill:
+        for source, time in zip(timeline.column("source"), timeline.column("time"), strict=True):
+            if time is not None:
+                ended[source] = max(time, ended.get(source, time))
+        for event in timeline.kind("progress"):
+            if event.time is not None and event.phase != "evaluation":
+                began[event.source] = min(event.time, began.get(event.source, event.time))
+    last = max(began.values(), default=0)
+    return [event for event in ill if ended.get(event.source, last) >= last]
 
 
 def _earliest(own: Sequence[Event], timeline: Timeline) -> list[int]:

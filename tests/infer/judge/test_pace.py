@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from random import Random
 
@@ -196,7 +197,9 @@ def test_since_when_a_job_is_slower() -> None:
 
 
 def test_the_last_few_steps_may_take_far_longer() -> None:
-    found = find_slowdown(jobs(total=lambda rank, step: 9.0 if step >= 58 else 1.2))
+    pace = jobs(total=lambda rank, step: 9.0 if step >= 58 else 1.2)
+    assert find_slowdown(pace, ended=True) is None
+    found = find_slowdown(pace)
     assert found is not None
     assert (found.since, found.before_s, found.after_s) == (58, 1.2, 9.0)
 
@@ -214,3 +217,24 @@ def test_the_last_few_steps_may_take_far_longer() -> None:
 )
 def test_these_are_no_slowdown(value: Value) -> None:
     assert find_slowdown(jobs(total=value)) is None
+
+
+@pytest.mark.parametrize("sigma", [0.3, 0.8, 1.5])
+def test_times_that_only_vary_are_no_slowdown(sigma: float) -> None:
+    for seed in range(60):
+        rng = Random(seed)
+        assert find_slowdown(jobs(1, total=lambda *_: rng.lognormvariate(0, sigma))) is None  # noqa: B023
+
+
+def test_ranks_whose_times_wander_seldom_seem_slow() -> None:
+    """Each is slower than its peers for a while, now one and now another."""
+    named = 0
+    for seed in range(10):
+        rng, pace = Random(seed), Pace()
+        for rank in range(16):
+            track, level = pace.ranks.setdefault(rank, Track()), 0.0
+            for step in range(1, 401):
+                level = 0.98 * level + rng.gauss(0, 0.08)
+                track.add(step, {"forward": math.exp(level)}, ("a.log", step))
+        named += find_slow(pace, {}) is not None
+    assert named <= 2
