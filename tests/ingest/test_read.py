@@ -73,6 +73,12 @@ def test_windows_text_in_utf_16() -> None:
     assert list(chunk.raw_offsets or []) == [0, 5]
 
 
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_lines_may_end_with_returns_alone(mark: bytes) -> None:
+    (chunk,) = chunks(mark + b"one\rtwo\r")[0]
+    assert (chunk.data, chunk.first_line) == (b"one\ntwo\n", 1)
+
+
 def test_chunks_start_anew_at_each_call() -> None:
     store = BytesStore(gzip.compress(TEXT.encode(), mtime=0)[:-20])
     budget = Budget()
