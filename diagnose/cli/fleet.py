@@ -11,6 +11,7 @@ import time
 from contextlib import ExitStack
 from datetime import datetime
 from enum import StrEnum
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -167,6 +168,17 @@ def seconds_of(text: str, now: float, option: str = "--since") -> float:
         ) from None
 
 
+def number(text: str | float) -> float:
+    """A number from 0 on; the default of an option comes as one."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < inf:
+        raise typer.BadParameter(f"{text} is no number from 0 on")
+    return found
+
+
 By = Annotated[
     str,
     typer.Option(
@@ -219,14 +231,15 @@ Having = Annotated[
     ),
 ]
 Price = Annotated[
-    float | None, typer.Option("--gpu-hour", metavar="PRICE", min=0, help="Price of a GPU-hour.")
+    float | None,
+    typer.Option("--gpu-hour", metavar="PRICE", parser=number, help="Price of a GPU-hour."),
 ]
 Every = Annotated[
     float,
     typer.Option(
         "--checkpoint-every",
         metavar="MINUTES",
-        min=0,
+        parser=number,
         help="How often jobs save, for what a failure repeats.",
     ),
 ]
@@ -309,9 +322,6 @@ def fleet(
         say(f"wrote {clean(str(table))}")
     if reports:
         _write_reports(jobs, folder, reports, patterns or (), redact=not no_redact)
-    if list_jobs:
-        _print_jobs(jobs, output, color, top)
-        return
     found = summarise(
         jobs, by=by, titles={name: one.title for name, one in catalog.classes.items()},
         results=folder, catalog=catalog, filters=filters, price=price,
@@ -319,7 +329,10 @@ def fleet(
     )  # fmt: skip
     if page is not None:
         _write_page(found, page, folder, title, redact=not no_redact)
-    _print(found, output, color, top)
+    if list_jobs:
+        _print_jobs(jobs, output, color, top)
+    else:
+        _print(found, output, color, top)
 
 
 def _write_reports(

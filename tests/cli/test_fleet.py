@@ -110,6 +110,8 @@ def test_filters_lists_and_a_price(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "… and 25 more with --all" in out("--jobs", "--top", "3")
     assert "more with --all" not in out("--jobs", "--all")
     assert "(468 at 2.00 each)" in out("--gpu-hour", "2")
+    out("--jobs", "--html", str(tmp_path / "fleet.html"))
+    assert (tmp_path / "fleet.html").exists()
     for wrong, why in (
         (["--label", "team"], "is no NAME=VALUE"),
         (["--label", "team=x"], "cannot group by 'team'"),
@@ -118,6 +120,9 @@ def test_filters_lists_and_a_price(tmp_path: Path, capsys: pytest.CaptureFixture
         (["--since", "2030-01-01"], "no job passes these filters"),
         (["--class", "nett"], "no job has the class nett"),
         (["--jobs", "--format", "slurm-exclude"], "--jobs is printed as"),
+        (["--gpu-hour", "nan"], "nan is no number from 0 on"),
+        (["--checkpoint-every", "inf"], "inf is no number from 0 on"),
+        (["--checkpoint-every", "-1"], "-1 is no number from 0 on"),
     ):
         assert run([*command, *wrong]) == 2
         assert why in capsys.readouterr().err
