@@ -230,7 +230,14 @@ def look(store: Store, name: str, budget: Budget | None = None) -> Opened:
             kind, what, container = describe(reader.read_at(start, HEAD), name)
             return Opened(kind, what, None, "utf-8", 0, reader.size, container)
         size = reader.size
-    encoding, bom = encoding_of(head)
+        encoding, bom = encoding_of(head)
+        # A long bar, below which lines end as usual: its updates are one line.
+        if (
+            encoding == RETURNS
+            and codec is None
+            and b"\n" in reader.read_at(max(0, size - HEAD), HEAD)
+        ):
+            encoding = "utf-8"
     if codec is not None and not head:
         if bounds.notes:
             return Opened("unreadable", bounds.notes[0], codec, encoding, bom)
