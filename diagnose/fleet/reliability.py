@@ -180,7 +180,7 @@ def _projection(of_gpu: Mtbf, gpus: int, lost_h: float) -> Projection:
     hours = None if of_gpu.hours is None else of_gpu.hours / gpus
     high = None if of_gpu.high is None else of_gpu.high / gpus
     found = Mtbf(of_gpu.failures, _rounded(hours), round(of_gpu.low / gpus, 3), _rounded(high))
-    return Projection(gpus, found, None if hours is None else round(hours / (hours + lost_h), 4))
+    return Projection(gpus, found, None if hours is None else _part(hours, hours + lost_h))
 
 
 def _mtbf(hours: float, failures: int) -> Mtbf:
