@@ -9,7 +9,7 @@ import re
 import sys
 import time
 from contextlib import ExitStack
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
 from math import inf
 from pathlib import Path
@@ -155,14 +155,18 @@ def _end(summary: Summary, results: Path) -> None:
     say(f"results in {clean(str(results))}; next: diagnose fleet {clean(str(results))}")
 
 
-def seconds_of(text: str, now: float, option: str = "--since") -> float:
-    """Seconds since 1970 of a date, or of so many days, hours or minutes before `now`."""
+def seconds_of(text: str, now: float, option: str = "--since", zone: tzinfo | None = None) -> float:
+    """Seconds since 1970 of a date, or of so many days, hours or minutes before `now`.
+
+    A date without an offset is of the `zone`, that of this machine where it is None.
+    """
     found = re.fullmatch(r"(\d{1,6})([dhm])", text)
     if found:
         return now - int(found[1]) * {"d": 86400, "h": 3600, "m": 60}[found[2]]
     try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
+        date = datetime.fromisoformat(text)
+        return (date if date.tzinfo else date.replace(tzinfo=zone)).timestamp()
+    except (ValueError, OverflowError):
         raise InputError(
             f"{option} {text!r} is neither a date (2026-11-01) nor 7d or 12h"
         ) from None
@@ -209,7 +213,9 @@ Table = Annotated[
 
 Newer = Annotated[
     str | None,
-    typer.Option("--since", metavar="WHEN", help="Only jobs from then on: 2026-11-01, 7d, 12h."),
+    typer.Option(
+        "--since", metavar="WHEN", help="Only jobs from then on: 2026-11-01 (UTC), 7d, 12h."
+    ),
 ]
 Older = Annotated[
     str | None, typer.Option("--until", metavar="WHEN", help="Only jobs before: 2026-12-01, 7d.")
@@ -370,8 +376,8 @@ def _filter(
             raise InputError(f"--label {text!r} is no NAME=VALUE, such as team=vision")
         pairs.append((name, value))
     wanted = Filter(
-        since=seconds_of(since, now) if since else None,
-        until=seconds_of(until, now, "--until") if until else None,
+        since=seconds_of(since, now, zone=UTC) if since else None,
+        until=seconds_of(until, now, "--until", UTC) if until else None,
         causes=tuple(causes),
         labels=tuple(pairs),
     )

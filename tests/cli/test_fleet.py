@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import time
 from pathlib import Path
 
 import pandas as pd
@@ -15,7 +16,7 @@ from diagnose.cli.main import run
 from diagnose.ingest.names import RESULTS
 from tests.batch.fleet import OOM, Inline
 from tests.fleet import samples
-from tests.fleet.frames import keep
+from tests.fleet.frames import failed, keep
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 JOBS = ("torchrun-missing-rank", "flight-recorder-stuck-rank", "axolotl-kto-freeze")
@@ -126,6 +127,22 @@ def test_filters_lists_and_a_price(tmp_path: Path, capsys: pytest.CaptureFixture
     ):
         assert run([*command, *wrong]) == 2
         assert why in capsys.readouterr().err
+
+
+def test_dates_of_filters_are_utc_as_those_of_the_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = "2025-06-02T0{}:00:00"
+    keep(tmp_path / "r", *(failed(f"j{n}", ended=ended.format(n)) for n in range(3)))
+    monkeypatch.setenv("TZ", "America/Los_Angeles")
+    time.tzset()
+    try:
+        command = ["fleet", str(tmp_path / "r"), "--jobs", "--format", "json"]
+        assert run([*command, "--since", "2025-06-02", "--until", "2025-06-02T02:00"]) == 0
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert [one["job"] for one in json.loads(capsys.readouterr().out)] == ["j1", "j0"]
 
 
 def test_results_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
