@@ -17,6 +17,7 @@ from itertools import combinations, takewhile
 from diagnose.ingest.compress import codec_of, decompress
 from diagnose.ingest.names import PACKED
 from diagnose.ingest.place import File, Place
+from diagnose.ingest.read import as_utf8
 from diagnose.ingest.sniff import encoding_of
 from diagnose.ingest.source import Budget
 from diagnose.parse.path import read_path
@@ -132,7 +133,7 @@ def _head(place: Place, file: File) -> str:
             blocks = decompress(reader, codec, Budget(), step=HEAD)
             head = next(iter(blocks), b"")[:HEAD]
     encoding, bom = encoding_of(head)
-    return head[bom:].decode(encoding, errors="replace")
+    return b"".join(as_utf8(iter([head[bom:]]), encoding)).decode(errors="replace")
 
 
 SAMPLE = 8  # members of a series whose logs are looked at

@@ -9,8 +9,9 @@ import re
 import sys
 import time
 from contextlib import ExitStack
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -154,17 +155,32 @@ def _end(summary: Summary, results: Path) -> None:
     say(f"results in {clean(str(results))}; next: diagnose fleet {clean(str(results))}")
 
 
-def seconds_of(text: str, now: float, option: str = "--since") -> float:
-    """Seconds since 1970 of a date, or of so many days, hours or minutes before `now`."""
+def seconds_of(text: str, now: float, option: str = "--since", zone: tzinfo | None = None) -> float:
+    """Seconds since 1970 of a date, or of so many days, hours or minutes before `now`.
+
+    A date without an offset is of the `zone`, that of this machine where it is None.
+    """
     found = re.fullmatch(r"(\d{1,6})([dhm])", text)
     if found:
         return now - int(found[1]) * {"d": 86400, "h": 3600, "m": 60}[found[2]]
     try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
+        date = datetime.fromisoformat(text)
+        return (date if date.tzinfo else date.replace(tzinfo=zone)).timestamp()
+    except (ValueError, OverflowError):
         raise InputError(
             f"{option} {text!r} is neither a date (2026-11-01) nor 7d or 12h"
         ) from None
+
+
+def number(text: str | float) -> float:
+    """A number from 0 on; the default of an option comes as one."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < inf:
+        raise typer.BadParameter(f"{text} is no number from 0 on")
+    return found
 
 
 By = Annotated[
@@ -197,7 +213,9 @@ Table = Annotated[
 
 Newer = Annotated[
     str | None,
-    typer.Option("--since", metavar="WHEN", help="Only jobs from then on: 2026-11-01, 7d, 12h."),
+    typer.Option(
+        "--since", metavar="WHEN", help="Only jobs from then on: 2026-11-01 (UTC), 7d, 12h."
+    ),
 ]
 Older = Annotated[
     str | None, typer.Option("--until", metavar="WHEN", help="Only jobs before: 2026-12-01, 7d.")
@@ -219,14 +237,15 @@ Having = Annotated[
     ),
 ]
 Price = Annotated[
-    float | None, typer.Option("--gpu-hour", metavar="PRICE", min=0, help="Price of a GPU-hour.")
+    float | None,
+    typer.Option("--gpu-hour", metavar="PRICE", parser=number, help="Price of a GPU-hour."),
 ]
 Every = Annotated[
     float,
     typer.Option(
         "--checkpoint-every",
         metavar="MINUTES",
-        min=0,
+        parser=number,
         help="How often jobs save, for what a failure repeats.",
     ),
 ]
@@ -309,9 +328,6 @@ def fleet(
         say(f"wrote {clean(str(table))}")
     if reports:
         _write_reports(jobs, folder, reports, patterns or (), redact=not no_redact)
-    if list_jobs:
-        _print_jobs(jobs, output, color, top)
-        return
     found = summarise(
         jobs, by=by, titles={name: one.title for name, one in catalog.classes.items()},
         results=folder, catalog=catalog, filters=filters, price=price,
@@ -319,7 +335,10 @@ def fleet(
     )  # fmt: skip
     if page is not None:
         _write_page(found, page, folder, title, redact=not no_redact)
-    _print(found, output, color, top)
+    if list_jobs:
+        _print_jobs(jobs, output, color, top)
+    else:
+        _print(found, output, color, top)
 
 
 def _write_reports(
@@ -357,8 +376,8 @@ def _filter(
             raise InputError(f"--label {text!r} is no NAME=VALUE, such as team=vision")
         pairs.append((name, value))
     wanted = Filter(
-        since=seconds_of(since, now) if since else None,
-        until=seconds_of(until, now, "--until") if until else None,
+        since=seconds_of(since, now, zone=UTC) if since else None,
+        until=seconds_of(until, now, "--until", UTC) if until else None,
         causes=tuple(causes),
         labels=tuple(pairs),
     )

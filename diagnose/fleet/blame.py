@@ -102,11 +102,14 @@ def hypergeometric(population: int, marked: int, drawn: int) -> np.ndarray:
 
 
 def binomial(drawn: int, share: float) -> np.ndarray:
-    """P(0), P(1), … of `drawn` that each fall on something with this probability, 0 < share < 1."""
+    """P(0), P(1), … of `drawn` that each fall on something with this probability."""
     count = np.arange(drawn + 1)
     logs = _log_factorials(1 << drawn.bit_length())
     ways = logs[drawn] - logs[count] - logs[drawn - count]
-    found: np.ndarray = np.exp(ways + count * np.log(share) + (drawn - count) * np.log1p(-share))
+    with np.errstate(divide="ignore", invalid="ignore"):  # a share of 0 or 1
+        hits = np.where(count > 0, count * np.log(share), 0.0)
+        misses = np.where(count < drawn, (drawn - count) * np.log1p(-share), 0.0)
+    found: np.ndarray = np.exp(ways + hits + misses)
     return found
 
 

@@ -116,6 +116,8 @@ def reliability(
     rework = np.where(ended, np.minimum(checkpoint_h / 2, risk), 0.0)
     measured = _Measured(gpus, held, held - lost - rework, risk, failed)
     run, spans = _runs(jobs, rows)
+    # Jobs of a run at the same time do the work of one.
+    of_runs = np.minimum(np.bincount(run, measured.work, minlength=len(spans)), spans)
     at_risk = float((risk * gpus).sum())
     node = _mtbf(at_risk, int(of_node.sum()))
     lost_h = float((held - measured.work)[failed].mean()) if failed.any() else checkpoint_h / 2
@@ -127,11 +129,11 @@ def reliability(
         gpu_hours_rework=round(float((rework * gpus).sum()), 1),
         checkpoint_h=checkpoint_h,
         goodput=_part((measured.work * gpus).sum(), (held * gpus).sum()),
-        ettr=_part(measured.work.sum(), spans.sum()),
+        ettr=_part(of_runs.sum(), spans.sum()),
         runs=len(spans),
         mtbf_gpu=_mtbf(at_risk, int(failed.sum())),
         mtbf_gpu_node=node,
-        sizes=_sizes(measured, run, spans),
+        sizes=_sizes(measured, run, of_runs, spans),
         projections=[_projection(node, scale, lost_h) for scale in SCALES],
     )
 
@@ -150,9 +152,8 @@ def _runs(jobs: Jobs, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return run, last - first
 
 
-def _sizes(jobs: _Measured, run: np.ndarray, spans: np.ndarray) -> list[Size]:
+def _sizes(jobs: _Measured, run: np.ndarray, work: np.ndarray, spans: np.ndarray) -> list[Size]:
     keys, names = sizes(jobs.gpus)
-    work = np.bincount(run, jobs.work, minlength=len(spans))
     of_run = np.zeros(len(spans), dtype=np.int64)
     of_run[run] = keys  # the jobs of a run are mostly of one size; else the last one's
     found = []
@@ -179,7 +180,7 @@ def _projection(of_gpu: Mtbf, gpus: int, lost_h: float) -> Projection:
     hours = None if of_gpu.hours is None else of_gpu.hours / gpus
     high = None if of_gpu.high is None else of_gpu.high / gpus
     found = Mtbf(of_gpu.failures, _rounded(hours), round(of_gpu.low / gpus, 3), _rounded(high))
-    return Projection(gpus, found, None if hours is None else round(hours / (hours + lost_h), 4))
+    return Projection(gpus, found, None if hours is None else _part(hours, hours + lost_h))
 
 
 def _mtbf(hours: float, failures: int) -> Mtbf:

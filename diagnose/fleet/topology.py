@@ -16,10 +16,12 @@ from typing import Any
 
 from diagnose.errors import InputError
 from diagnose.ingest.raw import reason
+from diagnose.ingest.sniff import without_mark
 
 MAX_BYTES = 64 << 20
 MAX_HOSTS = 200_000
 MAX_LEVELS = 8
+_DIGITS = 18  # of the number of a host
 # The labels of Kubernetes nodes that say where they are.
 _LABELS = {
     "nvidia.com/gpu.clique": "nvlink",
@@ -31,7 +33,7 @@ _LABELS = {
     "topology.kubernetes.io/zone": "zone",
     "topology.kubernetes.io/region": "region",
 }
-_LIST = re.compile(r"([^\[\],]+)(?:\[([\d,-]{1,20000})\])?([^\[\],]*)(?:,|\Z)")
+_LIST = re.compile(r"([^\[\],]+)(?:\[([0-9,-]{1,20000})\])?([^\[\],]*)(?:,|\Z)")
 _PAIR = re.compile(r"(\w+)=(\S+)")
 
 
@@ -51,7 +53,7 @@ def read_topology(path: Path) -> Topology:
         raise InputError(f"{path}: {reason(error)}") from error
     if len(data) > MAX_BYTES:
         raise InputError(f"{path}: larger than {MAX_BYTES >> 20} MiB")
-    text = data.decode("utf-8", "replace")
+    text = without_mark(data).decode("utf-8", "replace")
     if text.lstrip().startswith("{"):
         levels = _kubernetes(text)
     elif re.search(r"(?im)^\s*(?:Switch|Block)Name=", text):
@@ -70,7 +72,7 @@ def read_topology(path: Path) -> Topology:
 
 
 def _csv(text: str) -> dict[str, dict[str, str]]:
-    rows = csv.DictReader(text.splitlines())
+    rows = csv.DictReader(text.splitlines(), skipinitialspace=True)
     try:
         names = [name for name in rows.fieldnames or () if name]
         host = next((name for name in names if name.lower() in ("host", "node", "hostname")), None)
@@ -90,7 +92,7 @@ def _kubernetes(text: str) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     try:
         for item in json.loads(text)["items"]:
-            labels: Mapping[str, Any] = item["metadata"]["labels"]
+            labels: Mapping[str, Any] = item["metadata"].get("labels") or {}
             host = str(labels.get("kubernetes.io/hostname", item["metadata"]["name"]))
             for label, level in _LABELS.items():
                 if label in labels:
@@ -102,26 +104,36 @@ def _kubernetes(text: str) -> dict[str, dict[str, str]]:
 
 def _slurm(text: str) -> dict[str, dict[str, str]]:
     """Switches by how many levels are below them, and blocks."""
+    count = 0  # of hosts by switch
     nodes: dict[str, list[str]] = {}
-    below: dict[str, list[str]] = {}
+    below: dict[str, set[str]] = {}
     found: dict[str, dict[str, str]] = {}
     for line in text.splitlines():
         pairs = {key.lower(): value for key, value in _PAIR.findall(line.partition("#")[0])}
         hosts = [*expanded(pairs.get("nodes", ""))]
+        count += len(hosts)
+        _check(count)
         if block := pairs.get("blockname"):
             found.setdefault("block", {}).update(dict.fromkeys(hosts, block))
         elif switch := pairs.get("switchname"):
-            nodes[switch], below[switch] = hosts, [*expanded(pairs.get("switches", ""))]
+            nodes[switch], below[switch] = hosts, {*expanded(pairs.get("switches", ""))}
     level = {name for name, hosts in nodes.items() if hosts}
     number = 1
     while level and number <= MAX_LEVELS:
         of_level = {host: switch for switch in sorted(level) for host in nodes[switch]}
         found["leaf" if number == 1 else f"switch level {number}"] = of_level
-        above = {name for name, parts in below.items() if level & {*parts}} - level
+        above = {name for name, parts in below.items() if level & parts} - level
         for name in above:
+            count += sum(len(nodes.get(part, ())) for part in below[name])
+            _check(count)
             nodes[name] = [host for part in below[name] for host in nodes.get(part, ())]
         level, number = above, number + 1
     return found
+
+
+def _check(count: int) -> None:
+    if count > MAX_HOSTS * MAX_LEVELS:
+        raise InputError(f"the topology lists hosts more than {MAX_HOSTS * MAX_LEVELS:,} times")
 
 
 def expanded(text: str) -> Iterator[str]:
@@ -132,7 +144,9 @@ def expanded(text: str) -> Iterator[str]:
             first, dash, last = part.partition("-")
             if not dash:
                 names: Any = (first,)
-            elif first.isdigit() and last.isdigit() and int(last) - int(first) < MAX_HOSTS:
+            elif 0 < len(first) <= _DIGITS >= len(last) > 0 and (
+                int(last) - int(first) < MAX_HOSTS
+            ):
                 names = (f"{n:0{len(first)}d}" for n in range(int(first), int(last) + 1))
             else:
                 continue

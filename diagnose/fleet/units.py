@@ -53,7 +53,10 @@ class _Level:
 
     def __init__(self, name: str, hosts: Sequence[str], units: Mapping[str, str]) -> None:
         self.name = name
-        stated = [units.get(host) or units.get(host.split(".")[0]) or "" for host in hosts]
+        alike: dict[str, str] = {}  # a name without its domain, of hosts of one unit
+        for host, unit in units.items():
+            alike[_bare(host)] = unit if alike.get(_bare(host), unit) == unit else ""
+        stated = [units.get(host) or alike.get(_bare(host), "") for host in hosts]
         self.names = ["", *sorted({*stated} - {""})]
         number = {unit: at for at, unit in enumerate(self.names)}
         self.of = np.array([number[unit] for unit in stated], dtype=np.int64)
@@ -66,6 +69,12 @@ class _Level:
         for target, one in zip(found, (counts.places, counts.blamed), strict=True):
             np.add.at(target, self.of, one)
         return Tally(*found)
+
+
+def _bare(host: str) -> str:
+    """The name of a host without its domain; an address as it is."""
+    name = host.partition(".")[0]
+    return host if name.isdigit() else name
 
 
 def suspect_units(places: Places, topology: Topology) -> tuple[list[Unit], Places]:
@@ -129,7 +138,7 @@ def _smallest(
         more = left <= LEFT_ALPHA and counts.blamed[others].sum() >= MIN_RATIO * expected
         if _group(counts, best)[0] * tests <= ALPHA and not more:
             hosts, smallest = best, level
-    return smallest, hosts
+    return (smallest if hosts.sum() > 1 else levels[0]), hosts  # a unit of one node is that node
 
 
 def _group(counts: Tally, hosts: np.ndarray) -> tuple[float, float]:

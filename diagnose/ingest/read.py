@@ -45,6 +45,11 @@ class Opened(NamedTuple):
     size: int = 0
     container: Container | None = None
 
+    @property
+    def as_stored(self) -> bool:
+        """Whether the bytes of its text are those of the store."""
+        return self.codec is None and self.encoding == "utf-8"
+
 
 @dataclass(frozen=True, slots=True)
 class TextChunks:
@@ -73,7 +78,7 @@ class TextChunks:
         of lines that a container runtime split, and of a text that may be a paste.
         """
         opened = self.opened
-        if opened.codec is not None or opened.encoding != "utf-8" or self.budget.archive:
+        if not opened.as_stored or self.budget.archive:
             return False
         if self.size <= PASTE_LIMIT:
             return False
@@ -121,13 +126,13 @@ class TextChunks:
     def _note(self, chunk: Chunk) -> None:
         opened = self.opened
         cleaned = chunk.lines is not None or chunk.raw_offsets is not None
-        stored = opened.codec is None and opened.encoding == "utf-8" and not cleaned
-        if stored and not self.whole and len(chunk.data) == opened.size - opened.bom:
+        complete = len(chunk.data) == opened.size - opened.bom
+        if opened.as_stored and complete and not cleaned and not self.whole:
             self.whole.append(True)
 
     def _cut(self, reader: Reader) -> Iterator[Chunk]:
         opened = self.opened
-        if opened.codec is None and opened.encoding == "utf-8":
+        if opened.as_stored:
             return plain_chunks(reader, opened.bom, self.chunk_limit)
         if opened.codec is None:
             blocks = _stored(reader)
@@ -136,7 +141,7 @@ class TextChunks:
         blocks = _without_start(blocks, opened.bom)
         if opened.encoding == "utf-8":
             return stream_chunks(blocks, opened.bom, self.chunk_limit)
-        return stream_chunks(_as_utf8(blocks, opened.encoding), 0, self.chunk_limit)
+        return stream_chunks(as_utf8(blocks, opened.encoding), 0, self.chunk_limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +230,14 @@ def look(store: Store, name: str, budget: Budget | None = None) -> Opened:
             kind, what, container = describe(reader.read_at(start, HEAD), name)
             return Opened(kind, what, None, "utf-8", 0, reader.size, container)
         size = reader.size
-    encoding, bom = encoding_of(head)
+        encoding, bom = encoding_of(head)
+        # A long bar, below which lines end as usual: its updates are one line.
+        if (
+            encoding == RETURNS
+            and codec is None
+            and b"\n" in reader.read_at(max(0, size - HEAD), HEAD)
+        ):
+            encoding = "utf-8"
     if codec is not None and not head:
         if bounds.notes:
             return Opened("unreadable", bounds.notes[0], codec, encoding, bom)
@@ -279,7 +291,8 @@ def _without_start(blocks: Iterator[bytes], length: int) -> Iterator[bytes]:
             yield block
 
 
-def _as_utf8(blocks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
+def as_utf8(blocks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
+    """Text of an encoding, without its byte order mark, as `sniff.encoding_of` names it."""
     if encoding in (log_drivers.EXPORT, log_drivers.VERBOSE):
         yield from log_drivers.journal_lines(blocks, encoding)
         return

@@ -123,7 +123,7 @@ def parts_of(source: Source) -> list[Source]:
     chunks = source.chunks
     if source.container not in _HOLD_FILES or not isinstance(chunks, TextChunks):
         return [source]
-    if chunks.opened.codec is not None or chunks.opened.encoding != "utf-8":
+    if not chunks.opened.as_stored:
         return [source]
     if source.container is Container.NOTEBOOK:
         return cells_of(source, chunks.store)

@@ -160,10 +160,9 @@ def without_mark(data: bytes) -> bytes:
 
     Where lines end with carriage returns alone, these are line feeds.
     """
+    data = data.removeprefix(codecs.BOM_UTF8)
     if _ends_lines_with_returns(data):
         return data.replace(b"\r", b"\n")
-    if data.startswith(codecs.BOM_UTF8):
-        return data[len(codecs.BOM_UTF8) :]
     encoding = _UTF16.get(data[:2])
     return data[2:].decode(encoding, "replace").encode() if encoding else data
 
@@ -179,7 +178,7 @@ def encoding_of(head: bytes) -> tuple[str, int]:
     told by its NULs: every other byte of ASCII text.
     """
     if head.startswith(codecs.BOM_UTF8):
-        return "utf-8", 3
+        return (RETURNS if _ends_lines_with_returns(head) else "utf-8"), 3
     if head[:2] in _UTF16:
         return _UTF16[head[:2]], 2
     if form := log_drivers.journal_form(head):

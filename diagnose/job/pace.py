@@ -240,8 +240,7 @@ def _keys(
 def _lines(source: Source, share: int) -> Iterator[_Row]:
     """The lines of a log as far as they are read, at most `share` bytes."""
     chunks = source.chunks
-    spread = isinstance(chunks, TextChunks) and chunks.opened.codec is None
-    if source.size <= share or not spread or not isinstance(chunks, TextChunks):
+    if source.size <= share or not isinstance(chunks, TextChunks) or not chunks.opened.as_stored:
         yield from _first(source, share)
         return
     count = max(1, share // _WINDOW)

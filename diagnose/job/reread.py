@@ -96,7 +96,7 @@ def _plain(source: Source) -> TextChunks | None:
     chunks = source.chunks
     if not isinstance(chunks, TextChunks) or not (source.size > SMALL or chunks.whole):
         return None
-    return chunks if chunks.opened.codec is None and chunks.opened.encoding == "utf-8" else None
+    return chunks if chunks.opened.as_stored else None
 
 
 def _offsets(job: Job, wanted: Mapping[str, set[int]]) -> dict[str, dict[int, int]]:

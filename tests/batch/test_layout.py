@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from diagnose.batch.jobs import JobRef, find_jobs, find_stored
 from diagnose.batch.layout import Identity, identity, identity_of, note_of_archive
 from diagnose.batch.work import Options, diagnose_one
-from diagnose.ingest.place import File, Place
+from diagnose.ingest.place import File, LocalPlace, Place
 
 Log = tuple[str, str]  # name and text
 
@@ -228,6 +228,23 @@ def test_what_a_line_tells_of_its_job(line: str, expected: dict[str, object]) ->
     found = identity(line)
     told = {"ids": found.ids, "ranks": found.ranks, "world": found.world}
     assert {name: value for name, value in told.items() if value} == expected
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[rank3]: step 1\r[rank3]: step 2\r",
+        b"\xef\xbb\xbf[rank3]: step 1\n",
+        "[rank3]: step 1\n".encode("utf-16"),
+        b"__CURSOR=s=1\n__REALTIME_TIMESTAMP=1780000000000000\nMESSAGE=[rank3]: step 1\n\n",
+    ],
+)
+def test_who_wrote_a_log_is_read_in_any_encoding(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "job.log").write_bytes(data)
+    place = LocalPlace()
+    file = place.look(str(tmp_path / "job.log"))
+    assert file is not None
+    assert identity_of(place, file).ranks == {3}
 
 
 def test_hundreds_of_jobs_named_alike_stay_apart(tmp_path: Path) -> None:

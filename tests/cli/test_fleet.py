@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import time
 from pathlib import Path
 
 import pandas as pd
@@ -15,7 +16,7 @@ from diagnose.cli.main import run
 from diagnose.ingest.names import RESULTS
 from tests.batch.fleet import OOM, Inline
 from tests.fleet import samples
-from tests.fleet.frames import keep
+from tests.fleet.frames import failed, keep
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 JOBS = ("torchrun-missing-rank", "flight-recorder-stuck-rank", "axolotl-kto-freeze")
@@ -110,6 +111,8 @@ def test_filters_lists_and_a_price(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "… and 25 more with --all" in out("--jobs", "--top", "3")
     assert "more with --all" not in out("--jobs", "--all")
     assert "(468 at 2.00 each)" in out("--gpu-hour", "2")
+    out("--jobs", "--html", str(tmp_path / "fleet.html"))
+    assert (tmp_path / "fleet.html").exists()
     for wrong, why in (
         (["--label", "team"], "is no NAME=VALUE"),
         (["--label", "team=x"], "cannot group by 'team'"),
@@ -118,9 +121,28 @@ def test_filters_lists_and_a_price(tmp_path: Path, capsys: pytest.CaptureFixture
         (["--since", "2030-01-01"], "no job passes these filters"),
         (["--class", "nett"], "no job has the class nett"),
         (["--jobs", "--format", "slurm-exclude"], "--jobs is printed as"),
+        (["--gpu-hour", "nan"], "nan is no number from 0 on"),
+        (["--checkpoint-every", "inf"], "inf is no number from 0 on"),
+        (["--checkpoint-every", "-1"], "-1 is no number from 0 on"),
     ):
         assert run([*command, *wrong]) == 2
         assert why in capsys.readouterr().err
+
+
+def test_dates_of_filters_are_utc_as_those_of_the_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = "2025-06-02T0{}:00:00"
+    keep(tmp_path / "r", *(failed(f"j{n}", ended=ended.format(n)) for n in range(3)))
+    monkeypatch.setenv("TZ", "America/Los_Angeles")
+    time.tzset()
+    try:
+        command = ["fleet", str(tmp_path / "r"), "--jobs", "--format", "json"]
+        assert run([*command, "--since", "2025-06-02", "--until", "2025-06-02T02:00"]) == 0
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert [one["job"] for one in json.loads(capsys.readouterr().out)] == ["j1", "j0"]
 
 
 def test_results_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -83,6 +83,18 @@ def test_a_run_is_from_its_first_start_to_its_last_end() -> None:
     assert alone.ettr == pytest.approx((4.5 + 12) / 18, abs=1e-4)
 
 
+def test_jobs_of_a_run_at_the_same_time_are_not_more_than_all_of_it() -> None:
+    run = {"labels": {"run": "sweep"}}
+    found = measure(row("1", **span(0, 10), **run), row("2", **span(0, 10), **run))
+    assert (found.ettr, [size.ettr for size in found.sizes]) == (1.0, [1.0])
+
+
+def test_jobs_of_one_moment_ran_for_no_time() -> None:
+    found = measure(failed("1", **GPU, **span(1, 1, onset=1)))
+    assert (found.mtbf_gpu_node.hours, found.goodput, found.ettr) == (0.0, None, None)
+    assert {one.ettr for one in found.projections} == {None}
+
+
 def test_the_interval_of_checkpoints_is_of_the_caller() -> None:
     job = failed("1", **GPU, **span(0, 6, onset=5))
     assert measure(job, checkpoint_h=0).gpu_hours_rework == 0

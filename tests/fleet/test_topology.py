@@ -10,8 +10,10 @@ from benchmarks.make_fleet import SHAPES, plant, write
 from diagnose.catalog.load import load_catalog
 from diagnose.errors import InputError
 from diagnose.fleet import read
+from diagnose.fleet.blame import Tally, chance
 from diagnose.fleet.nodes import Nodes, nodes
 from diagnose.fleet.topology import expanded, read_topology
+from diagnose.fleet.units import _Level
 
 CAUSES = load_catalog().node_causes
 
@@ -63,7 +65,27 @@ def test_what_is_no_topology_is_refused(tmp_path: Path, text: str) -> None:
         topology(tmp_path, text)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_a_topology_may_come_from_any_editor(tmp_path: Path, encoding: str) -> None:
+    zone = "topology.kubernetes.io/zone"
+    nodes_ = [{"metadata": {"name": f"n{n}", "labels": {zone: f"z{n}"}}} for n in range(2)]
+    items = [*nodes_, {"metadata": {"name": "new"}}]  # one without labels hides no other
+    for text in ("Host, zone\r\nn0, z0\r\nn1, z1\r\n", json.dumps({"items": items})):
+        path = tmp_path / "topology"
+        path.write_bytes(text.encode(encoding))
+        assert read_topology(path).levels == {"zone": {"n0": "z0", "n1": "z1"}}
+
+
+def test_what_a_topology_lists_is_bounded(tmp_path: Path) -> None:
+    wide = "SwitchName=a Nodes=n[1-200000]\nSwitchName=b Nodes=m\n"
+    again = "".join(f"SwitchName=up{n} Switches=a,a,a,a\n" for n in range(20))
+    with pytest.raises(InputError, match="more than"):
+        topology(tmp_path, wide + again)
+    assert len(topology(tmp_path, wide + again[:60])["leaf"]) == 200_001
+
+
 def test_host_lists_are_bounded() -> None:
+    assert [*expanded(f"a[1-{'9' * 5000}],a[-3],a[3-],a[4-3],b")] == ["b"]
     assert [*expanded("a[1-3,07],b,c[9]-x")] == ["a1", "a2", "a3", "a07", "b", "c9-x"]
     assert [*expanded("a[1-999999999]")] == []
     assert sum(1 for _ in expanded("a[1-150000],b[1-150000]")) == 200_000
@@ -91,6 +113,35 @@ def test_a_bad_node_is_not_its_rack(tmp_path: Path) -> None:
     host, found = planted(tmp_path, "node", 60, 12)
     assert found.units == []
     assert [one.host for one in found.suspects] == [host]
+
+
+def test_a_unit_of_one_node_is_that_node(tmp_path: Path) -> None:
+    host, _ = planted(tmp_path, "node", 60, 12)
+    path = tmp_path / "r" / "topology.csv"
+    head, *rows = path.read_text().splitlines()
+    serials = [f"{row},S{n:04}" for n, row in enumerate(rows)]
+    path.write_text("\n".join([f"{head},serial", *serials]))
+    found = nodes(read(tmp_path / "r"), CAUSES, read_topology(path))
+    assert (found.units, [one.host for one in found.suspects]) == ([], [host])
+
+
+def test_hosts_of_the_logs_may_lack_the_domain(tmp_path: Path) -> None:
+    unit, _ = planted(tmp_path, "rack", 15, 11)
+    path = tmp_path / "r" / "topology.csv"
+    head, *rows = path.read_text().splitlines()
+    path.write_text("\n".join([head, *(row.replace(",", ".example.org,", 1) for row in rows)]))
+    found = nodes(read(tmp_path / "r"), CAUSES, read_topology(path))
+    assert [one.name for one in found.units] == [unit]
+
+
+def test_addresses_have_no_domain() -> None:
+    level = _Level("rack", ["10.0.0.3", "n1"], {"10.0.0.1": "r1", "n1.a.org": "r1", "n2": "r2"})
+    assert [level.names[at] for at in level.of] == ["", "r1"]
+
+
+def test_who_has_no_place_or_all_of_them_is_not_blamed_by_chance() -> None:
+    places, blamed = np.array([[0, 0], [2, 5]]), np.array([[0, 0], [2, 1]])
+    assert [chance(Tally(places, blamed), node) for node in (0, 1)] == [1.0, pytest.approx(1.0)]
 
 
 @pytest.mark.parametrize("kind", ["none", "team"])

@@ -7,6 +7,7 @@ import pytest
 
 from diagnose.fleet import intervals
 from diagnose.fleet.trend import ALL, STEADY, Trends, rising, trends
+from diagnose.report.fleet import words
 
 from .frames import failed, frame, row, typed
 
@@ -98,3 +99,9 @@ def test_intervals_of_tables() -> None:
     assert found is None
     assert low > 1
     assert high == float("inf")
+
+
+def test_without_incidents_before_a_bound_is_named_or_nothing() -> None:
+    many, few = (of(*weeks(*[0] * 4, *now)).causes[0] for now in ([9] * 4, [0] * 4))
+    assert words.trend(many).startswith("36 incidents, 0 before: at least ×")
+    assert words.trend(few) == "0 incidents, 0 before: too few to compare, no change shown"

@@ -73,6 +73,18 @@ def test_windows_text_in_utf_16() -> None:
     assert list(chunk.raw_offsets or []) == [0, 5]
 
 
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_lines_may_end_with_returns_alone(mark: bytes) -> None:
+    (chunk,) = chunks(mark + b"one\rtwo\r")[0]
+    assert (chunk.data, chunk.first_line) == (b"one\ntwo\n", 1)
+
+
+def test_a_bar_without_percents_is_one_line() -> None:
+    bar = b"".join(b"%dit [01:00, 1.20it/s]\r" % number for number in range(5000))
+    parts = chunks(bar + b"\nTraceback (most recent call last):\n")[0]
+    assert parts[-1].first_line + parts[-1].data.count(b"\n") == 3
+
+
 def test_chunks_start_anew_at_each_call() -> None:
     store = BytesStore(gzip.compress(TEXT.encode(), mtime=0)[:-20])
     budget = Budget()

@@ -8,7 +8,14 @@ import zipfile
 
 import pytest
 
-from diagnose.ingest.sniff import Container, describe, encoding_of, sniff
+from diagnose.ingest.sniff import (
+    RETURNS,
+    Container,
+    describe,
+    encoding_of,
+    sniff,
+    without_mark,
+)
 
 DUMP = {
     "version": "2.10",
@@ -104,11 +111,19 @@ def test_the_name_settles_a_cut_error_file() -> None:
         (b"a\0\0\0\0text with a small hole", ("utf-8", 0)),
         (b"\x01\0\x02\0\x03\0\x04\0" * 20, ("utf-8", 0)),
         (b"caf\xe9", ("utf-8", 0)),
+        (b"step 1\rstep 2\r", (RETURNS, 0)),
+        (b"\xef\xbb\xbfstep 1\rstep 2\r", (RETURNS, 3)),
+        (b"10%|a\r20%|b\r", ("utf-8", 0)),
+        (b"step 1\r\nstep 2\r\n", ("utf-8", 0)),
         (b"", ("utf-8", 0)),
     ],
 )
 def test_encoding(head: bytes, expected: tuple[str, int]) -> None:
     assert encoding_of(head) == expected
+
+
+def test_a_document_has_no_mark_and_no_returns_for_line_ends() -> None:
+    assert without_mark(b"\xef\xbb\xbf{\r}\r") == b"{\n}\n"
 
 
 @pytest.mark.parametrize(

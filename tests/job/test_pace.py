@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import diagnose
 from diagnose.job import pace as reader
 from diagnose.timeline.pace import Pace
@@ -70,11 +72,23 @@ def test_of_a_large_log_places_spread_over_it_are_read(tmp_path: Path) -> None:
         + "\n"
     )
     count = 3 * reader.MAX_BYTES // len(row)
-    found = read(tmp_path, console="".join(row.format(n) for n in range(1, count)))
-    steps = found.ranks[0].steps
+    text = "".join(row.format(n) for n in range(1, count))
+    steps = read(tmp_path, console=text).ranks[0].steps
     assert len(steps) < count // 2
     assert steps[0] < count // 50
     assert steps[-1] > count - 500
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "returns"])
+def test_of_a_large_log_in_another_encoding_the_beginning_is_read(
+    encoding: str, tmp_path: Path
+) -> None:
+    row = "2026-06-02 08:00:00,000 [rank0] INFO train: step {0}/99999 step_time=0.5 loss 1.25\n"
+    text = "".join(row.format(n) for n in range(1, 2 * reader.MAX_BYTES // len(row)))
+    data = text.replace("\n", "\r").encode() if encoding == "returns" else text.encode(encoding)
+    (tmp_path / "console.log").write_bytes(data)
+    job = diagnose.load([tmp_path])
+    assert job.pace.ranks[0].steps[:3].tolist() == [1, 2, 3]
 
 
 def test_input_that_says_nothing_gives_nothing(tmp_path: Path) -> None:

@@ -228,7 +228,7 @@ def trend(found: Trend) -> str:
     many = f"{found.now:,} incident{'' if found.now == 1 else 's'}, {found.before:,} before"
     ratio = f"{times(found.ratio)} a job ({between(found)})"
     if found.ratio is None:
-        ratio = f"at least ×{found.low:,.2f} a job"
+        ratio = f"at least ×{found.low:,.2f} a job" if found.low >= 0.005 else "too few to compare"
     return f"{many}: {ratio}, {found.direction}"
 
 
