@@ -105,6 +105,35 @@ def test_where_a_log_was_cut_who_left_no_log_is_as_likely(tmp_path: Path) -> Non
     assert judged(tmp_path / "logs", files).culprits.ranks == []
 
 
+DYING = (
+    "[rank{rank}]:[E203 04:15:00.2 ProcessGroupNCCL.cpp:621] [Rank {rank}] Some NCCL operations "
+    "have failed or timed out. Due to the asynchronous nature of CUDA kernels, subsequent GPU "
+    "operations might run on corrupted/incomplete data.\n"
+)
+
+
+def test_a_console_that_ends_amid_the_ends_of_its_ranks_lost_the_rest(tmp_path: Path) -> None:
+    """Rank 2 is the last to print its timeout, in what was cut off between two lines."""
+    console = "world_size: 4\n" + "".join(WATCHDOG.format(rank=rank) for rank in (0, 1, 3))
+    assert judged(tmp_path / "none", {"job.log": console}).culprits.ranks == [2]
+    every = console + "".join(DYING.format(rank=rank) for rank in (0, 1, 3))
+    assert judged(tmp_path / "all", {"job.log": every}).culprits.ranks == [2]
+    some = console + "".join(DYING.format(rank=rank) for rank in (0, 1))
+    assert judged(tmp_path / "some", {"job.log": some}).culprits.ranks == []
+    over = some + "srun: error: n1: task 0: Aborted\n"
+    assert judged(tmp_path / "over", {"job.log": over}).culprits.ranks == [2]
+
+
+def test_a_console_that_begins_amid_the_ends_of_its_ranks_lost_what_was_before(
+    tmp_path: Path,
+) -> None:
+    console = "".join(WATCHDOG.format(rank=r) + DYING.format(rank=r) for r in (0, 1, 3))
+    others = {"launcher.log": "world_size: 4\n"}
+    assert judged(tmp_path / "entire", {"job.log": console, **others}).culprits.ranks == [2]
+    tail = DYING.format(rank=0) + console
+    assert judged(tmp_path / "tail", {"job.log": tail, **others}).culprits.ranks == []
+
+
 def test_a_word_that_was_cut_is_no_other_word(tmp_path: Path) -> None:
     """`OpType=ALL` at the end of a log is no operation that differs from ALLREDUCE."""
     log = "world_size: 4\n" + "".join(WATCHDOG.format(rank=rank) for rank in range(4))
@@ -130,6 +159,11 @@ def test_a_stack_that_was_cut_tells_nothing_of_its_rank(tmp_path: Path) -> None:
         files = {f"stacks_rank{rank}.txt": stack for rank in range(6)}
         files["stacks_rank4.txt"] = "".join(lines[:end])
         assert judged(tmp_path / str(number), files).culprits.ranks == []
+    for begin in (1, 2, 6, 7):
+        files["stacks_rank4.txt"] = "".join(lines[begin:])
+        assert judged(tmp_path / f"from-{begin}", files).culprits.ranks == []
+        files["stacks_rank4.txt"] = "".join(lines[begin:])[9:]
+        assert judged(tmp_path / f"amid-{begin}", files).culprits.ranks == []
 
 
 def test_lines_that_end_with_carriage_returns_are_lines(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from diagnose.infer.judge.lost import RANKS_LIMIT, authors_of_sources, cut_ranks
 from diagnose.infer.judge.standing import AHEAD, Standing, members_of, no_chance, whole_node
 from diagnose.infer.judge.verdict import (
     Call,
@@ -29,7 +30,6 @@ from diagnose.timeline.captures import integer
 from diagnose.timeline.ends import endings, exit_code, exits_named
 from diagnose.timeline.event import Event, Fields, Timeline
 
-RANKS_LIMIT = 100_000
 _OF_VICTIMS = (None, 0, -signal.SIGTERM, -signal.SIGABRT)
 _KINDS = 64  # of calls, each compared with all others; so many are no cut lines
 # What gradients run through; who runs something else meanwhile has left the training step.
@@ -108,8 +108,12 @@ class ByLines(Standing):
     def few_silent(self) -> frozenset[int]:
         """The silent ranks where they are few beside those that wait, or a node; else none."""
         silent = self.silent or frozenset()
-        few = len(silent) <= max(1, len(self.heads) // 2)
-        return silent if few or self.is_node(silent) else frozenset()
+        return silent if self.few_beside(()) or self.is_node(silent) else frozenset()
+
+    def few_beside(self, ranks: Iterable[int]) -> bool:
+        """Whether the silent ranks but for these are few beside those that wait."""
+        silent = (self.silent or frozenset()).difference(ranks)
+        return len(silent) <= max(1, len(self.heads) // 2)
 
     @cached_property
     def by_group(self) -> dict[str, dict[int, Op]]:
@@ -185,7 +189,7 @@ def standing_of(timeline: Timeline, world_size: int | None) -> ByLines | None:
     codes = [*_codes(timeline)]
     ended = {rank for rank, code in codes if code not in _OF_VICTIMS}
     aborted = (rank for rank, code in codes if code == -signal.SIGABRT)
-    cut = _cut(timeline, world_size or seen) - found.waits.keys() - leavers
+    cut = cut_ranks(timeline, world_size or seen) - found.waits.keys() - leavers
     per_source = _per_source(timeline)
     files = {timeline.at(wait.row).source for waits in found.waits.values() for wait in waits}
     there = len(files) + len(timeline.silent)
@@ -209,29 +213,6 @@ def standing_of(timeline: Timeline, world_size: int | None) -> ByLines | None:
     return standing
 
 
-def _cut(timeline: Timeline, size: int) -> frozenset[int]:
-    """The ranks of which lines may be lost behind the end of a log that ends inside a line.
-
-    Those that have lines in it, and if these are several, those that have none in another log.
-    """
-    if not timeline.truncated or size > RANKS_LIMIT:
-        return frozenset()
-    ranks: dict[str, set[int]] = defaultdict(set)
-    for source, rank in _authors_of_sources(timeline):
-        ranks[source].add(rank)
-    cut = [own for source, own in ranks.items() if source in timeline.truncated]
-    entire = (own for source, own in ranks.items() if source not in timeline.truncated)
-    unseen = set(range(size)).difference(*entire) if any(len(own) > 1 for own in cut) else set()
-    return frozenset().union(unseen, *cut)
-
-
-def _authors_of_sources(timeline: Timeline) -> Iterator[tuple[str, int]]:
-    pairs = zip(timeline.column("source"), timeline.column("rank"), strict=True)
-    for source, rank in dict.fromkeys(pairs):
-        if rank is not None:
-            yield source, rank
-
-
 def authors(timeline: Timeline) -> set[int]:
     """The ranks with a line of their own; what a launcher says of them is none."""
     of_others = timeline.where(lambda one: one.kind == "exit" or one.signal == "rank_map")
@@ -250,7 +231,7 @@ def _codes(timeline: Timeline) -> Iterator[tuple[int, int | None]]:
 def _per_source(timeline: Timeline) -> int | None:
     """How many ranks each file has lines of, where that is one number for most of them."""
     ranks: dict[str, set[int]] = defaultdict(set)
-    for source, rank in _authors_of_sources(timeline):
+    for source, rank in authors_of_sources(timeline):
         ranks[source].add(rank)
     counts = Counter(map(len, ranks.values()))
     size, files = max(counts.items(), key=lambda one: (one[1], one[0]), default=(0, 0))

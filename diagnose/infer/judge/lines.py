@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 
 from diagnose.infer.judge import wait_graph
 from diagnose.infer.judge.by_lines import (
-    RANKS_LIMIT,
     ByLines,
     disagreement,
     lacks_one,
@@ -26,6 +25,7 @@ from diagnose.infer.judge.by_lines import (
     waiting_in,
 )
 from diagnose.infer.judge.deadlock import crossing, deadlocked
+from diagnose.infer.judge.lost import RANKS_LIMIT
 from diagnose.infer.judge.standing import WORLD
 from diagnose.infer.judge.verdict import Kind, Op, Verdict, gathered_size, in_words
 from diagnose.text.ranks import ranks_phrase
@@ -41,7 +41,6 @@ _ORDER: dict[Kind, int] = {
 _LISTED = 12
 # So many came for each one that is missing: a list with larger gaps is of a group with gaps.
 _CAME = 3
-_RANKS_LIMIT = 100_000
 _NAMED_LIMIT = 1_000_000  # ranks that different lines name, one after the other, in one job
 
 
@@ -240,9 +239,12 @@ def _named_silent(standing: ByLines, waiting: Verdict, silent: frozenset[int]) -
 def _proven(standing: ByLines, silent: frozenset[int]) -> bool:
     """Whether their silence says something: they are of the job, and its log is no excerpt.
 
-    Where a log of others is cut, that of those who are silent has to be there, and is not.
+    Where a log of others is cut, that of those who are silent has to be there, and is not. Where
+    many more are silent, whom nobody needs, the log has lost waits, and maybe these.
     """
     if standing.cut and not standing.with_lines.issuperset(silent):
+        return False
+    if not (standing.few_beside(silent) or standing.ended.issuperset(silent)):
         return False
     waiting = len(standing.heads.keys() | standing.aborted)
     known = standing.stated or standing.with_lines.issuperset(silent)
@@ -363,7 +365,7 @@ def _gaps(event: Event, world_size: int | None) -> tuple[int, ...]:
     came = set(captured_ranks(event.fields["ranks"]))
     limit = world_size or (highest_rank(event.fields["ranks"]) or 0) + 1
     lacking = limit - sum(rank < limit for rank in came)
-    if limit > _RANKS_LIMIT or lacking * _CAME > len(came):
+    if limit > RANKS_LIMIT or lacking * _CAME > len(came):
         return ()
     return tuple(rank for rank in range(limit) if rank not in came)
 

@@ -56,6 +56,7 @@ _FRAME = expression(
     r"|(?P<spy>\S{1,300}) \((?P<path>[^()]{1,1000}):(?P<number>\d{1,9})\)\s*\Z"
 )
 _LAST_LINES = 12  # from the innermost frame of a stack to what ended its process
+_CUT_LINES = 2  # at the start of a source, one of them cut
 # Lines by rank and source.
 Ends = Mapping[tuple[int | None, str], Sequence[int]]
 
@@ -250,6 +251,7 @@ def _printed(timeline: Timeline, catalog: Catalog) -> tuple[list[Place], list[Pl
         for stack, one in zip(stacks, printed, strict=True)
         if stack.frames and not (one.dump and _in_passing(one, timeline))
     ]
+    found = [s._replace(frames=()) if _headless(printed[s.dump]) else s for s in found]
 
     def phased(place: Place) -> Place:
         """With the phase that the catalog knows of one of its frames, if none says it here."""
@@ -292,6 +294,16 @@ def _frame(event: Event) -> Frame | None:
         return None
     file, line = found["file"] or found["path"], found["line"] or found["number"]
     return Frame(found["func"] or found["spy"], file, int(line), native=False)
+
+
+def _headless(printed: Printed) -> bool:
+    """Whether a rank's dump begins where its source does, without the heading of a thread.
+
+    The innermost frames were in what was cut off. A line of them may be left, so that the first
+    whole one is the second.
+    """
+    first = min(printed.frames, key=lambda event: event.line)
+    return printed.dump and first.rank is not None and first.line <= _CUT_LINES
 
 
 def _in_passing(printed: Printed, timeline: Timeline) -> bool:

@@ -65,6 +65,36 @@ def test_detectors_that_disagree_are_both_shown(tmp_path: Path) -> None:
     assert result.culprits.hosts == ["node-7", "tpu-host-3"]
 
 
+def watchdogs(*ranks: int) -> str:
+    return "world_size: 8\n" + "".join(
+        WATCHDOG.replace("rank3", f"rank{rank}").replace("Rank 3", f"Rank {rank}") for rank in ranks
+    )
+
+
+def test_where_a_detector_and_the_logs_disagree_both_are_shown(tmp_path: Path) -> None:
+    """NVRx blames ranks 3 and 5, which wait by the logs; that rank 2 is silent is no proof."""
+    result = judged(tmp_path, {"job.log": watchdogs(0, 1, 3, 4, 5, 6, 7)}, ("nvrx", 0))
+    assert result.root_cause.summary.endswith(
+        "Analyses disagree: the logs blame rank 2; NVRx attribution blames ranks 3, 5."
+    )
+    assert (result.root_cause.confidence, result.culprits.ranks) == ("low", [])
+    assert {one.source for one in result.evidence} == {"job.log", "nvrx.log"}
+
+
+def test_what_the_logs_observe_outweighs_a_detector(tmp_path: Path) -> None:
+    folder = tmp_path / "job"
+    shutil.copytree(FIXTURES / "flight-recorder-mismatch", folder)
+    result = judged(folder, {"nvrx.log": "INFO fr_attribution: hanging ranks: [5, 6]\n"})
+    assert (result.root_cause.cause, result.root_cause.confidence) == ("desync.mismatch", "high")
+    assert result.culprits.ranks == [3]
+    assert "the logs blame rank 3; NVRx attribution blames ranks 5-6" in result.root_cause.summary
+
+
+def test_logs_that_blame_one_of_those_a_detector_does_are_no_contradiction(tmp_path: Path) -> None:
+    result = judged(tmp_path, {"job.log": watchdogs(0, 1, 2, 4, 5, 6, 7)}, ("nvrx", 0))
+    assert "disagree" not in result.root_cause.summary
+
+
 def test_one_detector_may_blame_several(tmp_path: Path) -> None:
     result = judged(tmp_path, {}, ("megascale", 1))
     assert result.culprits.hosts == ["tpu-host-3", "tpu-host-5"]

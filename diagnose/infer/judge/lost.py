@@ -1,0 +1,63 @@
+"""Whose lines may be lost: in logs that end inside a line, or amid what watchdogs print."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from diagnose.timeline.event import Timeline
+
+RANKS_LIMIT = 100_000
+_LAST_WORDS = ("teardown", "dies")  # what a process prints that its watchdog ends
+
+
+def cut_ranks(timeline: Timeline, size: int) -> frozenset[int]:
+    """The ranks of which lines may be lost behind the end of a log that ends inside a line.
+
+    Those that have lines in it, and if these are several, those that have none in another log.
+    """
+    partial = timeline.truncated | _partial(timeline)
+    if not partial or size > RANKS_LIMIT:
+        return frozenset()
+    ranks: dict[str, set[int]] = defaultdict(set)
+    for source, rank in authors_of_sources(timeline):
+        ranks[source].add(rank)
+    cut = [own for source, own in ranks.items() if source in partial]
+    entire = (own for source, own in ranks.items() if source not in partial)
+    unseen = set(range(size)).difference(*entire) if any(len(own) > 1 for own in cut) else set()
+    return frozenset().union(unseen, *cut)
+
+
+def _partial(timeline: Timeline) -> set[str]:
+    """The logs of several ranks that show a part of how a watchdog ended these.
+
+    It prints the wait of its rank, then that it ends this. Where a rank's end comes first, a head
+    is lost; where some that wait end and others do not, and no launcher reports any end, a tail.
+    """
+    found: set[str] = set()
+    waiting: dict[str, set[int]] = defaultdict(set)
+    ended: dict[str, set[int]] = defaultdict(set)
+    rows = timeline.signalling("timeout", *_LAST_WORDS)
+    for row in sorted(rows, key=lambda one: (one.source, one.line, one.signal != "timeout")):
+        if row.rank is None:
+            continue
+        waits = waiting[row.source]
+        if row.signal == "timeout":
+            if row.rank in ended[row.source] - waits:
+                found.add(row.source)
+            waits.add(row.rank)
+        else:
+            ended[row.source].add(row.rank)
+    launched = {event.source for event in timeline.kind("exit")}
+    for source, waits in waiting.items():
+        if waits & ended[source] and waits - ended[source] and source not in launched:
+            found.add(source)
+    return found
+
+
+def authors_of_sources(timeline: Timeline) -> Iterator[tuple[str, int]]:
+    """Each log and rank of which a line of that log is."""
+    pairs = zip(timeline.column("source"), timeline.column("rank"), strict=True)
+    for source, rank in dict.fromkeys(pairs):
+        if rank is not None:
+            yield source, rank
