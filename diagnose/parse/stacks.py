@@ -240,6 +240,11 @@ def taken_by(line: str, number: int, blocks: Blocks, *, bare: bool = True) -> Fo
     return None
 
 
+def begins_thread(line: str) -> bool:
+    """Whether a line is the heading of a thread: `Current thread 0x… (most recent call first):`."""
+    return any(row.what == "thread" and row.find(line) is not None for row in _rows_for(line))
+
+
 def _done(row: Form, fields: _Fields, number: int, blocks: Blocks) -> bool:
     """Do what a line says; False where it is none of this form after all."""
     pid = int(fields["pid"]) if "pid" in fields else None

@@ -21,7 +21,9 @@ from diagnose.infer.stacks.classify import Place, places, unranked
 from diagnose.infer.stacks.frame_table import State
 from diagnose.infer.stacks.groups import PlaceClass, fold
 from diagnose.lazy import expression
+from diagnose.parse.prefix import peel
 from diagnose.parse.probes import Look, Wait
+from diagnose.parse.stacks import begins_thread
 from diagnose.parse.tracebacks import Frame, Kind, Stack
 from diagnose.timeline.event import Event, Timeline
 
@@ -251,7 +253,7 @@ def _printed(timeline: Timeline, catalog: Catalog) -> tuple[list[Place], list[Pl
         for stack, one in zip(stacks, printed, strict=True)
         if stack.frames and not (one.dump and _in_passing(one, timeline))
     ]
-    found = [s._replace(frames=()) if _headless(printed[s.dump]) else s for s in found]
+    found = [s._replace(frames=()) if _headless(printed[s.dump], timeline) else s for s in found]
 
     def phased(place: Place) -> Place:
         """With the phase that the catalog knows of one of its frames, if none says it here."""
@@ -296,14 +298,21 @@ def _frame(event: Event) -> Frame | None:
     return Frame(found["func"] or found["spy"], file, int(line), native=False)
 
 
-def _headless(printed: Printed) -> bool:
+def _headless(printed: Printed, timeline: Timeline) -> bool:
     """Whether a rank's dump begins where its source does, without the heading of a thread.
 
     The innermost frames were in what was cut off. A line of them may be left, so that the first
     whole one is the second.
     """
     first = min(printed.frames, key=lambda event: event.line)
-    return printed.dump and first.rank is not None and first.line <= _CUT_LINES
+    if not printed.dump or first.rank is None or first.line > _CUT_LINES:
+        return False
+    above = (
+        peel(line.text).message
+        for line in timeline.kind("edge")
+        if line.source == first.source and line.line < first.line
+    )
+    return not any(map(begins_thread, above))
 
 
 def _in_passing(printed: Printed, timeline: Timeline) -> bool:
