@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from diagnose.infer.collectives.table import Table
     from diagnose.job.model import Job
 
-MAX_BYTES = 1 << 20  # that are read of all logs of a job
-_LEAST = 16 << 10  # of one log
+MAX_BYTES = 512 << 10  # that are read of all logs of a job
+_LEAST = 4 << 10  # of one log
 _WINDOW = 32 << 10
-_SOURCES = 512  # logs that are read
+_SOURCES = 64  # logs that are read
 _BARS = 8  # of one author, with different numbers of steps: the longest is the training
 _GPUS = 4096
 _EXTREMES = 4096

@@ -219,7 +219,7 @@ def judge(table: Table, lines: Lines = NO_LINES, *, alive: bool = True) -> Verdi
         return None
     streams, graph, lone = Streams(table), build(standing), strays(table)
     found = _differing(standing, streams, graph, lone) or _blame(standing, streams, graph, lone)
-    found = telling.between_groups(standing, graph, found, lone)
+    found = telling.between_groups(standing, graph, found)
     found = settled(standing, lines, found, alive=alive)
     return compared(telling.finished(standing, graph, found, lines.rows), lines, alive=alive)
 

@@ -89,17 +89,6 @@ def strays(table: Table) -> list[Stray]:
     return [found[who] for who in sorted(found)]
 
 
-def is_swap(table: Table, stray: Stray) -> bool:
-    """Whether the others made its call too, right behind the one that they made instead."""
-    columns, then, known = table.columns, stray.usual + 1, kinds(table)
-    rank, group, seq = (columns[name] for name in ("rank", "group", "seq"))
-    if then >= len(rank) or rank[then] != rank[stray.usual]:
-        return False
-    keys = [*table.groups]
-    of = [known.get((int(rank[at]), keys[int(group[at])])) for at in (stray.own, then)]
-    return of[0] is not None and of[0] == of[1] and bool(seq[stray.own] == seq[then])
-
-
 class _Ways:
     """The calls of all ranks one behind the other; a batch is one call.
 

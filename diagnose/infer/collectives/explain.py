@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from diagnose.infer.collectives.by_table import ByTable
-from diagnose.infer.collectives.divergence import Stray, is_swap, kinds
+from diagnose.infer.collectives.divergence import Stray, kinds
 from diagnose.infer.collectives.mismatch import Mismatch
 from diagnose.infer.judge.deadlock import crossing
 from diagnose.infer.judge.verdict import Kind, Op, Role, Sign, Unit, Verdict
@@ -347,15 +347,12 @@ def _open(standing: ByTable, graph: Graph, cycles: list[list[int]]) -> Verdict:
     return replace(found, suspects=suspects, notes=notes)
 
 
-def between_groups(
-    standing: ByTable, graph: Graph, found: Verdict, lone: Iterable[Stray]
-) -> Verdict:
+def between_groups(standing: ByTable, graph: Graph, found: Verdict) -> Verdict:
     """The verdict on ranks that wait for each other, as one on groups if they wait in several.
 
-    Who is odd has entered them in another order only if it took two calls the other way round.
+    Not where one rank is odd: a call that it left out looks like one that it would make later.
     """
-    swapped = {stray.rank for stray in lone if is_swap(standing.table, stray)}
-    if found.kind != "cycle" and not (found.kind == "mismatched" and {*found.ranks} <= swapped):
+    if found.kind != "cycle":
         return found
     for part in ends_of(standing, graph).cycles:
         crossed = crossing(standing.heads, part) if {*found.ranks} <= {*part} else None
