@@ -166,6 +166,26 @@ def test_a_stack_that_was_cut_tells_nothing_of_its_rank(tmp_path: Path) -> None:
         assert judged(tmp_path / f"amid-{begin}", files).culprits.ranks == []
 
 
+def test_a_dump_cut_inside_a_line_shows_no_place(tmp_path: Path) -> None:
+    """Python prints the main thread last: what is left may show a helper of it alone."""
+    helper = (
+        "Thread 0x00007f000a0006c0 (most recent call first):\n"
+        '  File "/usr/lib/python3.12/threading.py", line 331 in wait\n'
+        '  File "/usr/lib/python3.12/threading.py", line 629 in wait\n'
+        '  File "/usr/lib/python3.12/site-packages/tqdm/_monitor.py", line 60 in run\n'
+        '  File "/usr/lib/python3.12/threading.py", line 1002 in _bootstrap\n\n'
+    )
+    stack = (
+        f"{helper}Current thread 0x00007f000a400740 (most recent call first):\n"
+        '  File "/workspace/metrics.py", line 31 in log_step\n'
+        '  File "/workspace/train.py", line 241 in <module>\n'
+    )
+    files = {f"stacks_rank{rank}.txt": stack for rank in range(6)}
+    for at in range(90, len(stack) - 60, 7):
+        files["stacks_rank4.txt"] = stack[:at]
+        assert judged(tmp_path / str(at), files).culprits.ranks == [], at
+
+
 def test_lines_that_end_with_carriage_returns_are_lines(tmp_path: Path) -> None:
     log = "world_size: 4\n" + "".join(WATCHDOG.format(rank=rank) for rank in (0, 1, 3))
     files = {"a.log": log.replace("\n", "\r")}

@@ -13,6 +13,7 @@ from dataclasses import replace
 from diagnose.catalog.schema import Catalog
 from diagnose.diagnosis import Evidence
 from diagnose.infer.events.onset import doing
+from diagnose.infer.judge.lost import cut_ranks
 from diagnose.infer.rules.base import Context, Hypothesis, Tier
 from diagnose.infer.stacks.classify import Place
 from diagnose.infer.stacks.frame_table import KINDS, WHATEVER_FOR, State
@@ -124,9 +125,10 @@ def _held(
 def _gone(division: Division, context: Context) -> Hypothesis | None:
     """Ranks that are not there while the others wait: that say they finished, or are missed."""
     timeline, classes = context.timeline, context.catalog.classes
-    ended = [event for event in endings(timeline) if event.rank in division.absent]
+    absent = {*division.absent}
+    ended = [event for event in endings(timeline) if event.rank in absent]
     ranks = sorted({event.rank for event in ended if event.rank is not None})
-    if not ranks and not division.missed:
+    if not ranks and (not division.missed or cut_ranks(timeline, context.world or 0) & absent):
         return None
     cause = cause_of("exited", None, context.catalog)
     if ranks:

@@ -57,6 +57,7 @@ _FRAME = expression(
     r'File "(?P<file>[^"]{1,1000})", line (?P<line>\d{1,9}),? in (?P<func>\S{1,300})'
     r"|(?P<spy>\S{1,300}) \((?P<path>[^()]{1,1000}):(?P<number>\d{1,9})\)\s*\Z"
 )
+_OUTERMOST = expression(r", line \d{1,9} in <module>\Z")
 _LAST_LINES = 12  # from the innermost frame of a stack to what ended its process
 _CUT_LINES = 2  # at the start of a source, one of them cut
 # Lines by rank and source.
@@ -253,7 +254,7 @@ def _printed(timeline: Timeline, catalog: Catalog) -> tuple[list[Place], list[Pl
         for stack, one in zip(stacks, printed, strict=True)
         if stack.frames and not (one.dump and _in_passing(one, timeline))
     ]
-    found = [s._replace(frames=()) if _headless(printed[s.dump], timeline) else s for s in found]
+    found = [s._replace(frames=()) if _is_cut(printed[s.dump], timeline) else s for s in found]
 
     def phased(place: Place) -> Place:
         """With the phase that the catalog knows of one of its frames, if none says it here."""
@@ -298,21 +299,28 @@ def _frame(event: Event) -> Frame | None:
     return Frame(found["func"] or found["spy"], file, int(line), native=False)
 
 
-def _headless(printed: Printed, timeline: Timeline) -> bool:
-    """Whether a rank's dump begins where its source does, without the heading of a thread.
-
-    The innermost frames were in what was cut off. A line of them may be left, so that the first
-    whole one is the second.
-    """
-    first = min(printed.frames, key=lambda event: event.line)
-    if not printed.dump or first.rank is None or first.line > _CUT_LINES:
+def _is_cut(printed: Printed, timeline: Timeline) -> bool:
+    """Whether a rank's dump has lost its head or its tail where its source was cut."""
+    if not printed.dump or printed.frames[0].rank is None:
         return False
-    above = (
-        peel(line.text).message
-        for line in timeline.kind("edge")
-        if line.source == first.source and line.line < first.line
-    )
-    return not any(map(begins_thread, above))
+    lines = [event.line for event in printed.frames]
+    source, rank = printed.frames[0].source, printed.frames[0].rank
+    edges = [
+        (event.line, peel(event.text).message)
+        for event in timeline.kind("edge")
+        if event.source == source and event.rank == rank
+    ]
+    above = (text for line, text in edges if line < min(lines))
+    if min(lines) <= _CUT_LINES and not any(map(begins_thread, above)):
+        # The innermost frames were in what was cut off. A line of them may be left, so that the
+        # first whole one is the second.
+        return True
+    if source not in timeline.truncated:
+        return False
+    # Python prints the main thread last, so that who is cut off amid a dump shows another.
+    rest = [*{line: text for line, text in sorted(edges) if line >= max(lines)}.values()]
+    inside = all(_FRAME.search(text) or begins_thread(text) for text in rest[:-1])
+    return bool(rest) and inside and not _OUTERMOST.search(rest[-1])
 
 
 def _in_passing(printed: Printed, timeline: Timeline) -> bool:
