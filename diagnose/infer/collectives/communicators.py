@@ -323,7 +323,8 @@ def _complete(comm: Communicator) -> None:
     """Add the members of which nothing is told: groups take ranks at equal distances."""
     absent = [place for place in range(min(comm.size, MAX_SIZE)) if place not in comm.ranks]
     if comm.world:
-        comm.ranks |= {place: place for place in absent if place not in comm.ranks.values()}
+        known = {*comm.ranks.values()}
+        comm.ranks |= {place: place for place in absent if place not in known}
         return
     line = line_through({place: rank for place, rank in comm.ranks.items() if place >= 0})
     if line is not None:

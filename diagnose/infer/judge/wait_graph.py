@@ -5,9 +5,10 @@ Of a circle the ranks are found without which it is none.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from diagnose.infer.judge.standing import Standing
 from diagnose.infer.judge.verdict import Op, Unit
@@ -15,20 +16,40 @@ from diagnose.infer.judge.verdict import Op, Unit
 Edges = Mapping[int, Set[int]]
 
 _CIRCLE = 512  # ranks of a circle that is looked into
+
+
+class _Shared(NamedTuple):
+    """A set of ranks that several wait for."""
+
+    id: int
+
+
+_Node = int | _Shared
 _Targets = tuple[Collection[int], Collection[int]]
 
 
 def components(nodes: Iterable[int], edges: Edges) -> list[list[int]]:
-    """Strongly connected components (Tarjan, without recursion), the ends of paths first."""
-    index: dict[int, int] = {}
-    low: dict[int, int] = {}
-    on: set[int] = set()
-    stack: list[int] = []
+    """Strongly connected components (Tarjan, without recursion), the ends of paths first.
+
+    A set that several ranks wait for is a node between these and its members, known by its `id`.
+    """
+    shared = Counter(map(id, edges.values()))
+    sets = {_Shared(id(one)): one for one in edges.values() if shared[id(one)] > 1}
+
+    def after(node: _Node) -> Iterator[_Node]:
+        targets = sets[node] if isinstance(node, _Shared) else edges.get(node, frozenset())
+        between = _Shared(id(targets))
+        return iter((between,) if between in sets and node != between else sorted(targets))
+
+    index: dict[_Node, int] = {}
+    low: dict[_Node, int] = {}
+    on: set[_Node] = set()
+    stack: list[_Node] = []
     found: list[list[int]] = []
     for root in nodes:
         if root in index:
             continue
-        work = [(root, iter(sorted(edges.get(root, ()))))]
+        work = [(cast("_Node", root), after(root))]
         index[root] = low[root] = len(index)
         stack.append(root)
         on.add(root)
@@ -39,7 +60,7 @@ def components(nodes: Iterable[int], edges: Edges) -> list[list[int]]:
                     index[target] = low[target] = len(index)
                     stack.append(target)
                     on.add(target)
-                    work.append((target, iter(sorted(edges.get(target, ())))))
+                    work.append((target, after(target)))
                     break
                 if target in on:
                     low[node] = min(low[node], index[target])
@@ -48,26 +69,28 @@ def components(nodes: Iterable[int], edges: Edges) -> list[list[int]]:
                 if work:
                     low[work[-1][0]] = min(low[work[-1][0]], low[node])
                 if low[node] == index[node]:
-                    part: list[int] = []
+                    part: list[_Node] = []
                     while not part or part[-1] != node:
                         part.append(stack.pop())
                         on.discard(part[-1])
-                    found.append(sorted(part))
+                    if ranks := sorted(one for one in part if not isinstance(one, _Shared)):
+                        found.append(ranks)
     return found
 
 
 def ends(nodes: Iterable[int], edges: Edges) -> list[list[int]]:
-    """Where the waits end: components nobody in which waits for anybody outside."""
-    return [
+    """Where the waits end: components nobody in which waits for anybody outside, by their ranks."""
+    return sorted(
         part
         for part in components(sorted({*nodes, *awaited(edges)}), edges)
         if all(edges.get(node, frozenset()) <= set(part) for node in part)
-    ]
+    )
 
 
 def awaited(edges: Edges) -> set[int]:
     """The ranks that somebody waits for."""
-    return {target for targets in edges.values() for target in targets}
+    different = {id(targets): targets for targets in edges.values()}
+    return {target for targets in different.values() for target in targets}
 
 
 def keystones(circle: Iterable[int], edges: Edges) -> list[int]:
