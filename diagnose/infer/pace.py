@@ -67,7 +67,7 @@ _SURE = {
 
 def added(found: Diagnosis, job: Job, facts: Facts) -> Diagnosis:
     """The diagnosis with who is slow, and since when steps take longer; mostly as it was."""
-    if not job.events.kind("progress", "phase"):
+    if found.verdict not in WELL or not job.events.kind("progress", "phase"):
         return found
     change = find_slowdown(job.pace, ended=found.verdict == "healthy")
     if change is not None and found.progress is not None:
@@ -77,8 +77,6 @@ def added(found: Diagnosis, job: Job, facts: Facts) -> Diagnosis:
             earlier_seconds_a_step=round(change.before_s, 3),
         )
         found = replace(found, progress=made)
-    if found.verdict not in WELL:
-        return found
     if found.root_cause.cause != HARMLESS:  # its values are bad, say, which matters more
         return found
     slow = find_slow(job.pace, job.events.hosts_of_ranks) or _claimed(job, facts)

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from diagnose.ingest.read import TextChunks
 from diagnose.ingest.source import TEXT_KINDS, Source
-from diagnose.parse.pace import Columns, Times, columns_of, may_tell, row_of, times_in
-from diagnose.parse.prefix import Prefix, peel
+from diagnose.match.compile import compile_matcher
+from diagnose.match.shapes import ShapeTable
+from diagnose.parse.pace import Columns, Times, columns_of, row_of
+from diagnose.parse.prefix import Prefix
 from diagnose.timeline.event import Timeline
 from diagnose.timeline.pace import Pace, Track, Watched
 
@@ -65,9 +67,10 @@ def read(job: Job) -> Pace:
     found = Pace()
     logs = [source for source in job.sources if source.kind in TEXT_KINDS and source.size]
     ranks = _ranks(job.events)
+    shapes = compile_matcher(job.catalog).shapes
     share = max(_LEAST, MAX_BYTES // max(1, len(logs)))
     for source in islice(logs, _SOURCES):
-        reader = _Reader(source, found)
+        reader = _Reader(source, found, shapes)
         for row in _lines(source, share):
             reader.take(row)
         for who, author in reader.authors.items():
@@ -98,8 +101,8 @@ def _of_dumps(found: Pace, table: Table) -> None:
 class _Reader:
     """Reads the lines of one log."""
 
-    def __init__(self, source: Source, pace: Pace) -> None:
-        self.source, self.pace = source, pace
+    def __init__(self, source: Source, pace: Pace, shapes: ShapeTable) -> None:
+        self.source, self.pace, self.shapes = source, pace, shapes
         self.authors: dict[Who, _Author] = {}
         self.columns: Columns | None = None
 
@@ -109,12 +112,10 @@ class _Reader:
             self.columns = columns_of(row.data.decode(errors="replace")) or self.columns
         if self.columns is not None and self._gpu(row):
             return
-        if not may_tell(row.data):
+        found = self.shapes.times(row.data)
+        if found is None:
             return
-        prefix = peel(row.data.decode(errors="replace"))
-        times = times_in(prefix.message)
-        if times is None:
-            return
+        prefix, message, times = found
         who = prefix.rank, prefix.local_rank, prefix.host, prefix.task, prefix.pid
         author = self.authors.setdefault(who, _Author())
         place = self.source.name, row.number
@@ -125,11 +126,10 @@ class _Reader:
                 track = author.ranked.setdefault(times.rank, Track())
                 track.add(author.step, {author.heading: times.seconds}, place)
         else:
-            self._step(author, times, prefix, row, place)
+            self._step(author, times, row, place)
+            self._mark(author, times, prefix, message, place)
 
-    def _step(
-        self, author: _Author, times: Times, prefix: Prefix, row: _Row, place: tuple[str, int]
-    ) -> None:
+    def _step(self, author: _Author, times: Times, row: _Row, place: tuple[str, int]) -> None:
         author.heading = None
         track = author.tracks.get(times.total)
         if track is None and len(author.tracks) < _BARS:
@@ -146,11 +146,16 @@ class _Reader:
             key = -author.rows if times.step is None else times.step
             if times.step is not None or row.whole:
                 track.add(key, times.phases, place)
-        stamp = prefix.stamp
-        if times.step is not None and stamp is not None and not stamp.boot:
-            kind = _DIGITS.sub("0", prefix.message)[:_KIND]
-            track.mark(kind, times.step, stamp.ns)
-            track.places = track.places or [place]
+
+    def _mark(
+        self, author: _Author, times: Times, prefix: Prefix, message: str, place: tuple[str, int]
+    ) -> None:
+        """Take when an author came to a place of its program, in a step."""
+        track, stamp = author.tracks.get(times.total), prefix.stamp
+        if track is None or times.step is None or stamp is None or stamp.boot:
+            return
+        track.mark(_DIGITS.sub("0", message)[:_KIND], times.step, stamp.ns)
+        track.places = track.places or [place]
 
     def _gpu(self, row: _Row) -> bool:
         assert self.columns is not None

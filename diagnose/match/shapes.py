@@ -18,7 +18,8 @@ from typing import Any
 from diagnose.catalog.entries import Meant
 from diagnose.match.lines import Reading, author_at, author_places
 from diagnose.match.rows import shape
-from diagnose.parse.prefix import peel
+from diagnose.parse.pace import StepForm, Times, form_of, may_tell, times_in
+from diagnose.parse.prefix import Prefix, peel
 from diagnose.parse.repeated import Way, peel_repeated, way_of
 
 Span = tuple[int, int]
@@ -94,6 +95,7 @@ class Asked(IntFlag):
     SEARCH = 1
     MEANING = 2
     MESSAGE = 4
+    TIMES = 8
 
 
 @dataclass(slots=True)
@@ -103,7 +105,8 @@ class Entry:
     `fixed` is where digits matter, None where nobody looked, or where there are too many such
     places: then nothing is known. `forms` are by the bytes in those places. What does not depend on
     digits: `author` is where lines name theirs, `works` whether they speak of work, `way` how their
-    prefixes are peeled; `asked`: what is asked for once is not worth a closer look.
+    prefixes are peeled, `pace` where they have times of steps; `asked`: what is asked for once is
+    not worth a closer look.
     """
 
     fixed: Sequence[Span] | None = None
@@ -114,6 +117,7 @@ class Entry:
     author: Sequence[Span] | None = None
     works: bool | None = None
     way: Way | None = None
+    pace: StepForm | None = None
 
     def first(self, asked: Asked) -> bool:
         """Whether nobody asked this of such a line before, which is noted."""
@@ -194,11 +198,33 @@ class ShapeTable:
     def message(self, text: str) -> str:
         """The message of a line, all of it where its prefixes are all there is, without blanks."""
         entry = self.entry(shape(text.encode(errors="surrogateescape")))
-        if entry.way is not None and peel_repeated(text, entry.way) is not None:
-            return (text[entry.way.message :] or text).strip()
+        return (self.peel(text, entry)[1] or text).strip()
+
+    def peel(self, text: str, entry: Entry) -> tuple[Prefix, str]:
+        """What the prefixes of a line of a shape tell, and its message."""
+        if entry.way is not None and (prefix := peel_repeated(text, entry.way)) is not None:
+            return prefix, text[entry.way.message :]
         if not entry.first(Asked.MESSAGE):
             entry.way = way_of(text)
-        return (peel(text).message or text).strip()
+        prefix = peel(text)
+        return prefix, prefix.message
+
+    def times(self, line: bytes) -> tuple[Prefix, str, Times] | None:
+        """What a line says of the times of a step, with its prefixes and its message."""
+        same = shape(line)
+        entry = self.entries.get(same)
+        if entry is None or entry.pace is None:
+            if not may_tell(line):
+                return None
+            entry = self.entry(same)
+        prefix, message = self.peel(line.decode(errors="replace"), entry)
+        if entry.pace is not None:
+            times = entry.pace.times(message)
+        else:
+            times = times_in(message)
+            if not entry.first(Asked.TIMES):
+                entry.pace = form_of(message)
+        return None if times is None else (prefix, message, times)
 
     def _grow(self, size: int) -> None:
         self._size += size + _ENTRY

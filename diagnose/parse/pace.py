@@ -20,8 +20,11 @@ __all__ = [
     "Clock",
     "Columns",
     "Extreme",
+    "StepForm",
     "Times",
+    "Value",
     "columns_of",
+    "form_of",
     "kinds",
     "may_tell",
     "row_of",
@@ -44,6 +47,8 @@ _WORD = expression(rb"[a-z_]{2,}")
 # Words of what is found by an expression and not by its name.
 _OF_FORMS = ("it", "iter", "steps", "tps", "tokens", "samples_per_sec", "currsamplespersec", "rank",
              "mnrtt", "step", "global_step", "iteration", "batch")  # fmt: skip
+_RATES = frozenset({"rate", "seconds", "tokens"})
+_OF_ONE = frozenset({"heading", "ranked", "extreme"})  # forms of which each line is looked at
 _ACTIVE = frozenset({"active", "1", "true", "yes"})
 _REASONS = 0x08 | 0x20 | 0x40 | 0x80  # hw slowdown, sw thermal, hw thermal, hw power brake
 
@@ -72,6 +77,51 @@ class Times(NamedTuple):
     heading: str | None = None
     rank: int | None = None
     seconds: float | None = None
+
+
+class Value(NamedTuple):
+    """Where a message has what a part of a step took.
+
+    `inverse`: a rate, of steps in a second; of rates of other things their inverse, which compares
+    as well.
+    """
+
+    phase: str
+    start: int
+    end: int
+    unit_s: float
+    inverse: bool = False
+
+    def seconds(self, text: str) -> float | None:
+        """The time that a message says; None where no step takes so long."""
+        number = float(text[self.start : self.end].replace(",", "") or 0)
+        if self.inverse:
+            return 1 / number if number > 0 else None
+        seconds = number * self.unit_s
+        return seconds if 0 <= seconds < _MOST_S else None
+
+
+class StepForm(NamedTuple):
+    """Where messages that differ in their digits alone have their numbers.
+
+    Expressions of the rows tell no digits apart. Of values of one part the first is taken that says
+    a time.
+    """
+
+    step: tuple[int, int] | None = None
+    total: tuple[int, int] | None = None
+    values: Sequence[Value] = ()
+
+    def times(self, text: str) -> Times | None:
+        """What such a message says; None where it says nothing."""
+        phases: dict[str, float] = {}
+        for value in self.values:
+            if value.phase not in phases and (seconds := value.seconds(text)) is not None:
+                phases[value.phase] = seconds
+        if self.step is None:
+            return Times(phases=phases) if phases else None
+        total = int(text[slice(*self.total)]) if self.total else None
+        return Times(int(text[slice(*self.step)]), total, phases)
 
 
 class Clock(NamedTuple):
@@ -127,30 +177,50 @@ def may_tell(line: bytes) -> bool:
 def times_in(message: str) -> Times | None:
     """What a message says of the times of a step; None where it says nothing."""
     text = message[:LINE_LIMIT]
-    step: int | None = None
-    total: int | None = None
-    phases = _pairs(text)
+    found = [*_found(text)]
     extremes: list[Extreme] = []
-    for row, found in _found(text):
+    for row, match in found:
         form = row["form"]
-        if form == "step":
-            number, *of = (int(value) for value in found.groups() if value is not None)
-            if step is None:
-                step, total = number, of[0] if of else None
-        elif form == "other":
+        if form == "other":
             return None
-        elif form == "heading":
-            phase = _names().get(_plain(found["name"]))
+        if form == "heading":
+            phase = _names().get(_plain(match["name"]))
             return Times(heading=phase[0] if phase else "")
-        elif form == "ranked":
-            return Times(rank=int(found["rank"]), seconds=float(found["ms"]) * 1e-3)
-        elif form == "extreme":
-            extremes.append(_extreme(row["phase"], found))
-        elif "total" not in phases and (took := _rated(found)) is not None:
-            phases["total"] = took
-    if step is None and not phases and not extremes:
-        return None
-    return Times(step, total, phases, extremes)
+        if form == "ranked":
+            return Times(rank=int(match["rank"]), seconds=float(match["ms"]) * 1e-3)
+        if form == "extreme":
+            extremes.append(_extreme(row["phase"], match))
+    times = _form(text, found).times(text)
+    if times is None:
+        return Times(extremes=extremes) if extremes else None
+    return times._replace(extremes=extremes) if extremes else times
+
+
+def form_of(message: str) -> StepForm | None:
+    """Where messages with other digits have their numbers; None where each is to be looked at."""
+    text = message[:LINE_LIMIT]
+    found = [*_found(text)]
+    forms = {row["form"] for row, _ in found}
+    if "other" in forms:
+        return StepForm()
+    return None if forms & _OF_ONE else _form(text, found)
+
+
+def _form(text: str, found: Sequence[tuple[dict[str, Any], re.Match[str]]]) -> StepForm:
+    first = next((match for row, match in found if row["form"] == "step"), None)
+    numbers = [] if first is None else _spans(first)
+    rates = [
+        Value("total", *_spans(match)[0], 1.0, inverse=row["form"] != "seconds")
+        for row, match in found
+        if row["form"] in _RATES
+    ]
+    step, total = [*numbers, None, None][:2]
+    return StepForm(step, total, (*_pairs(text), *rates))
+
+
+def _spans(match: re.Match[str]) -> list[tuple[int, int]]:
+    """Where the groups are that have a part in a match."""
+    return [span for span in map(match.span, range(1, match.re.groups + 1)) if span[0] >= 0]
 
 
 def _found(text: str) -> Iterator[tuple[dict[str, Any], re.Match[str]]]:
@@ -160,15 +230,6 @@ def _found(text: str) -> Iterator[tuple[dict[str, Any], re.Match[str]]]:
             match = pattern.search(text)
             if match is not None:
                 yield row, match
-
-
-def _rated(found: re.Match[str]) -> float | None:
-    """Seconds a step by a rate; of rates of other things their inverse, which compares as well."""
-    (text,) = (value for value in found.groupdict().values() if value is not None)
-    number = float(text.replace(",", "") or 0)
-    if number <= 0:
-        return None
-    return number if "seconds" in found.groupdict() else 1 / number
 
 
 def _extreme(phase: str, found: re.Match[str]) -> Extreme:
@@ -189,9 +250,9 @@ def _plain(name: str) -> str:
     return name.casefold().replace("-", "_")
 
 
-def _pairs(text: str) -> dict[str, float]:
-    """Seconds by part, of names with a number; of a part with two names the first of its row."""
-    found: dict[str, tuple[int, float]] = {}
+def _pairs(text: str) -> list[Value]:
+    """The times of parts, of names with a number; of a part with two names the first of its row."""
+    found: list[tuple[int, Value]] = []
     default = 1e-3 if _ALL_IN_MS.search(text) else 1.0
     for pair in _PAIR.finditer(text):
         of = (pair["of"] or "").strip()
@@ -203,10 +264,8 @@ def _pairs(text: str) -> dict[str, float]:
         unit = (pair["unit"] or "").strip() or of.removeprefix("in ").strip("() ")
         if not unit and (suffix := _IN_NAME.search(pair["name"])):
             unit = suffix[0][1:].removesuffix("ec") if suffix[0].endswith("msec") else suffix[0][1:]
-        seconds = float(pair["number"]) * _UNITS.get(unit, default)
-        if 0 <= seconds < _MOST_S and (phase not in found or place < found[phase][0]):
-            found[phase] = place, seconds
-    return {phase: seconds for phase, (_, seconds) in found.items()}
+        found.append((place, Value(phase, *pair.span("number"), _UNITS.get(unit, default))))
+    return [value for _, value in sorted(found, key=lambda one: one[0])]
 
 
 def _known(name: str) -> tuple[str, int] | None:

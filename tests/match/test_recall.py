@@ -12,6 +12,7 @@ import pytest
 
 from diagnose.catalog.load import load_catalog
 from diagnose.catalog.schema import Catalog, Signature
+from diagnose.formats import table as table_of_rows
 from diagnose.ingest.source import Chunk, Source
 from diagnose.match import gather, scanner, shapes
 from diagnose.match.compile import Matcher, compile_matcher, matcher_of
@@ -19,6 +20,7 @@ from diagnose.match.lines import author_of, text_of
 from diagnose.match.rows import shape
 from diagnose.match.scanner import SourceScan, scan_source
 from diagnose.match.shapes import Asked, Form, ShapeTable
+from diagnose.parse.pace import may_tell, times_in
 from diagnose.parse.prefix import peel
 
 PREFIXES = (
@@ -128,6 +130,25 @@ def test_messages_and_authors_by_shape_are_those_of_each_line() -> None:
         text = text_of(data)
         assert table.message(text) == (peel(text).message or text).strip()
         assert table.author(data, 0, shape(data)) == author_of(data)
+
+
+def test_times_of_steps_by_shape_are_those_of_each_line() -> None:
+    seed, table = random.Random(17), ShapeTable(lambda _: ())
+    samples = [one for row in table_of_rows.written(table_of_rows.PACE) for one in row["samples"]]
+    lines = [seed.choice(PREFIXES) + line for line in samples]
+    lines.append("iteration 7/ 100 | step_time: 99999.0 | iter_time: 0.25")
+    found = 0
+    for line in [*lines, *(others(line, seed) for line in lines * 4)]:
+        data = line.encode(errors="surrogateescape")
+        prefix = peel(data.decode(errors="replace"))
+        times = times_in(prefix.message) if may_tell(data) else None
+        known = table.times(data)
+        assert (known[2] if known else None) == times, line
+        if known is not None:
+            found += 1
+            assert known[1] == prefix.message
+            assert replace(known[0], message="") == replace(prefix, message="")
+    assert found > 3 * len(samples)
 
 
 def assert_same(result: SourceScan, expected: SourceScan) -> None:
