@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from diagnose.catalog.schema import HARMLESS
 from diagnose.diagnosis import (
-    WELL,
     Confidence,
     Culprits,
     Diagnosis,
@@ -66,8 +65,10 @@ _SURE = {
 
 
 def added(found: Diagnosis, job: Job, facts: Facts) -> Diagnosis:
-    """The diagnosis with who is slow, and since when steps take longer; mostly as it was."""
-    if found.verdict not in WELL or not job.events.kind("progress", "phase"):
+    """The diagnosis of a job that works or worked, with who is slow, and since when steps take
+    longer; mostly as it was.
+    """
+    if not job.events.kind("progress", "phase"):
         return found
     change = find_slowdown(job.pace, ended=found.verdict == "healthy")
     if change is not None and found.progress is not None:

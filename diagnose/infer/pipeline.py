@@ -111,7 +111,7 @@ def _diagnose(job: Job) -> Diagnosis:
     else:
         context = replace(context, stalls=[stopped]) if stopped is not None else context
         result = _failure(context, about, job, judged, hang)
-    if result.verdict in (*WELL, "hung"):
+    if result.verdict in WELL:
         from diagnose.infer import pace  # noqa: PLC0415  jobs that failed have none
 
         result = pace.added(result, job, facts)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from diagnose.parse.tracebacks import Frame, Kind, Stack
+from diagnose.parse.tracebacks import STACK_FRAMES, Frame, Kind, Stack
 
 MAX_STACKS = 100_000
-MAX_FRAMES = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +158,7 @@ class Blocks:
     def add(self, frame: Frame) -> None:
         """A frame of the thread that began last, further out than those before."""
         if self._thread is not None:
-            if len(self._thread.frames) < MAX_FRAMES:
+            if len(self._thread.frames) < STACK_FRAMES:
                 self._thread.frames.append(frame)
             self._thread.outermost = frame
 

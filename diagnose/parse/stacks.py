@@ -22,8 +22,8 @@ from diagnose.formats import table
 from diagnose.lazy import expression
 from diagnose.parse.path import node_like, read_path
 from diagnose.parse.prefix import peel
-from diagnose.parse.stack_blocks import MAX_FRAMES, Blocks, Where
-from diagnose.parse.tracebacks import Frame, Kind, Stack
+from diagnose.parse.stack_blocks import Blocks, Where
+from diagnose.parse.tracebacks import STACK_FRAMES, Frame, Kind, Stack
 
 __all__ = ["MAX_BYTES", "Frame", "Stack", "is_stacks", "read_stacks"]
 
@@ -500,7 +500,7 @@ def _json_thread(item: dict[str, Any], line: int, blocks: Blocks, began: set[int
     status = "active" if item.get("active") is True else "idle"
     status += "+gil" if item.get("owns_gil") is True else ""
     blocks.thread("py-spy", line, str(tid), _text(item.get("thread_name"))[:200], status)
-    for entry in frames[: 4 * MAX_FRAMES]:
+    for entry in frames[: 4 * STACK_FRAMES]:
         if isinstance(entry, dict) and (frame := _json_frame(entry)):
             blocks.add(frame)
 

@@ -16,6 +16,7 @@ from diagnose.lazy import expression
 
 TRACEBACK = "Traceback (most recent call last)"
 MAX_FRAMES = 100
+STACK_FRAMES = 512  # of a thread of a dump
 
 _FRAME = expression(r'\s*(?:\| ?)*\s*File "([^"]{1,1000})", line (\d{1,9}),? in (\S.{0,300}?)\s*\Z')
 _MARKS = expression(r"[\s|]*[~^]+[\s~^]*\Z")

@@ -28,8 +28,7 @@ from diagnose.infer.stacks.frame_table import (
     stuck,
 )
 from diagnose.lazy import expression
-from diagnose.parse.stack_blocks import MAX_FRAMES
-from diagnose.parse.tracebacks import Frame, Stack
+from diagnose.parse.tracebacks import STACK_FRAMES, Frame, Stack
 
 _STAMP = expression(r"\d{8}[_\-T]?\d{6}|\d{10,13}")
 _BESIDE = 3  # other threads named
@@ -119,7 +118,7 @@ def _without_cut(dumps: list[list[Stack]]) -> list[list[Stack]]:
 
 
 def _goes_out(main: Stack) -> bool:
-    return len(main.frames) >= MAX_FRAMES or any(f.func == "<module>" for f in main.frames)
+    return len(main.frames) >= STACK_FRAMES or any(f.func == "<module>" for f in main.frames)
 
 
 def unranked(stacks: Iterable[Stack]) -> list[Place]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from typing import TYPE_CHECKING
 
 from diagnose.catalog.schema import Catalog
 from diagnose.infer.events.exceptions import Printed, last_printed
@@ -22,10 +23,11 @@ from diagnose.infer.stacks.frame_table import State
 from diagnose.infer.stacks.groups import PlaceClass, fold
 from diagnose.lazy import expression
 from diagnose.parse.prefix import peel
-from diagnose.parse.probes import Look, Wait
-from diagnose.parse.stacks import begins_thread
 from diagnose.parse.tracebacks import Frame, Kind, Stack
 from diagnose.timeline.event import Event, Timeline
+
+if TYPE_CHECKING:
+    from diagnose.parse.probes import Look, Wait
 
 _FILES = expression(
     r"p?(?:read|write)v?2?(?:64)?|open(?:at2?)?|close|[fl]?stat(?:x|fs)?|newfstatat|getdents(?:64)?"
@@ -99,7 +101,7 @@ def _merged(looks: Iterable[Look]) -> list[Look]:
             continue
         added = {
             field.name: value
-            for field in fields(Look)
+            for field in fields(look)
             if (value := getattr(look, field.name)) not in (None, "", ())
             and getattr(before, field.name) in (None, "", ())
         }
@@ -301,6 +303,8 @@ def _frame(event: Event) -> Frame | None:
 
 def _is_cut(printed: Printed, timeline: Timeline) -> bool:
     """Whether a rank's dump has lost its head or its tail where its source was cut."""
+    from diagnose.parse.stacks import begins_thread  # noqa: PLC0415  few logs have dumps
+
     if not printed.dump or printed.frames[0].rank is None:
         return False
     lines = [event.line for event in printed.frames]
