@@ -166,6 +166,21 @@ def test_a_stack_that_was_cut_tells_nothing_of_its_rank(tmp_path: Path) -> None:
         assert judged(tmp_path / f"amid-{begin}", files).culprits.ranks == []
 
 
+def test_a_log_whose_steps_end_where_all_others_went_on_accuses_no_rank(tmp_path: Path) -> None:
+    def log(rank: int, steps: int, *, waits: bool) -> str:
+        lines = [
+            f"[2026-03-02 10:{step:02}:00] iteration {10 * step}/ 1000 | elapsed time per "
+            f"iteration (ms): 6000.0 | lm loss: {3 - step / 50:.3f} |\n"
+            for step in range(1, steps + 1)
+        ]
+        return "".join(lines) + (WATCHDOG.format(rank=rank) if waits else "")
+
+    files = {f"rank_{rank}.log": log(rank, 20, waits=True) for rank in range(8)}
+    for steps, named in ((20, [5]), (19, [5]), (16, []), (9, [])):
+        files["rank_5.log"] = log(5, steps, waits=False)
+        assert judged(tmp_path / str(steps), files).culprits.ranks == named, steps
+
+
 def test_a_dump_cut_inside_a_line_shows_no_place(tmp_path: Path) -> None:
     """Python prints the main thread last: what is left may show a helper of it alone."""
     helper = (

@@ -1,13 +1,17 @@
-"""Whose lines may be lost: in logs that end inside a line, or amid what watchdogs print."""
+"""Whose lines may be lost: in logs that end inside a line, amid what watchdogs print, or long
+before the steps of the other ranks do.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
+from diagnose.stories.work import FURTHER, LONG, Rhythm, rhythms, trains
 from diagnose.timeline.event import Timeline
 
 RANKS_LIMIT = 100_000
+_SEVERAL = 2  # ranks of which most agree how far the job came
 _LAST_WORDS = ("teardown", "dies")  # what a process prints that its watchdog ends
 
 
@@ -16,7 +20,7 @@ def cut_ranks(timeline: Timeline, size: int) -> frozenset[int]:
 
     Those that have lines in it, and if these are several, those that have none in another log.
     """
-    partial = timeline.truncated | _partial(timeline)
+    partial = timeline.truncated | _partial(timeline) | _left_behind(timeline)
     if not partial or size > RANKS_LIMIT:
         return frozenset()
     ranks: dict[str, set[int]] = defaultdict(set)
@@ -52,6 +56,27 @@ def _partial(timeline: Timeline) -> set[str]:
     for source, waits in waiting.items():
         if waits & ended[source] and waits - ended[source] and source not in launched:
             found.add(source)
+    return found
+
+
+def _left_behind(timeline: Timeline) -> set[str]:
+    """The logs of one rank whose steps of a training end where those of all others went on.
+
+    Ranks meet in each step: where the others wrote several more, this one took part in them.
+    """
+    last: dict[str | None, dict[str, Rhythm]] = defaultdict(dict)
+    for one in rhythms(timeline):
+        if one.lines[0].rank is not None and one.last_step is not None and trains(one.last):
+            last[one.counter][one.last.source] = one
+    writers = Counter(source for source, _ in authors_of_sources(timeline))
+    found: set[str] = set()
+    for of in last.values():
+        steps = {source: one.last_step or 0 for source, one in of.items()}
+        usual = sorted(steps.values())[len(steps) // 2]
+        stride = max(one.stride or 1 for one in of.values())
+        if len(steps) > _SEVERAL and max(steps.values()) - usual <= stride:
+            end = usual - max(LONG, FURTHER * stride)
+            found |= {source for source, at in steps.items() if at <= end and writers[source] == 1}
     return found
 
 
