@@ -53,7 +53,7 @@ _BEFORE = 200  # values before a rise that are compared with it
 _STRAY = 0.04  # of these that may be as high: a spike that came back
 _NO_NOISE = 0.1  # a loss below that may rise by any factor
 
-_SEGMENT = expression(rb"[^\r\n]+")
+_WORD = expression(rb"oss|norm")
 _NUMBER = rb"(?:tensor\( *|np\.float\d\d\( *)?([-+]?(?:nan|inf(?:inity)?|\d[\d.]*(?:e[-+]?\d+)?))"
 _VALUE = expression(
     rb"(?i)(loss\w*|norm\w*)(?: ?\(\w+\))?[\"']?(?:\t| ?[:=|] *| +)[\"']?" + _NUMBER + rb"(?![\w/])"
@@ -288,10 +288,15 @@ def _last_values(pieces: Sequence[Chunk]) -> dict[_Key, list[_Row]]:
         low = max(0, len(data) - left)
         at = max(data.rfind(word, low) for word in (b"oss", b"norm"))
         if at >= 0:
+            rows: list[_Row] = []
+            end = len(data)
             for reach in _REACHES:
-                begin = max(low, at - reach)
-                found = _of_authors(_rows(chunk, begin, len(data)))
-                if begin == low or (found and all(len(one) >= _ENOUGH for one in found.values())):
+                begin = _first_line(data, max(low, at - reach))
+                rows = [*_rows(chunk, begin, end), *rows]
+                end = min(begin, end)
+                found = _of_authors(rows)
+                enough = found and all(len(one) >= _ENOUGH for one in found.values())
+                if at - reach <= low or enough:
                     return found
         left -= len(data) - low
         if left <= 0:
@@ -308,19 +313,35 @@ def _of_authors(rows: Iterable[_Row]) -> dict[_Key, list[_Row]]:
     return found
 
 
+def _first_line(data: bytes, low: int) -> int:
+    """Where the first line begins at a place of a text or behind it."""
+    if not low:
+        return 0
+    ends = (data.find(end, low - 1, low + LINE_WINDOW) for end in (b"\n", b"\r"))
+    return min((end + 1 for end in ends if end >= 0), default=len(data))
+
+
 def _rows(chunk: Chunk, low: int, high: int) -> Iterator[_Row]:
-    """The lines with values that begin between two places of a chunk, but for one cut at `low`."""
-    data = chunk.data
-    if low:
-        ends = (data.find(end, low - 1, low + LINE_WINDOW) for end in (b"\n", b"\r"))
-        low = min((end for end in ends if end >= 0), default=high)
-    for segment in _SEGMENT.finditer(data, low, high):
-        start, end = segment.span()
-        if end - start > LINE_WINDOW:
+    """The lines with values that begin between two places of a chunk, the first a line's start."""
+    data, done = chunk.data, low
+    for word in _WORD.finditer(data, low, high):
+        at = word.start()
+        if at < done:
             continue
-        value = value_of(line := segment[0])
-        if value is not None:
+        start, end = _line_around(data, at, done)
+        done = end
+        if end - start <= LINE_WINDOW and (value := value_of(line := data[start:end])) is not None:
             yield _Row(chunk, start, end, author_of(line), value)
+
+
+def _line_around(data: bytes, at: int, low: int) -> tuple[int, int]:
+    """Start and end of the line around a place, which begins at `low` or behind it."""
+    start = max(low, data.rfind(b"\n", low, at) + 1)
+    start = max(start, data.rfind(b"\r", start, at) + 1)
+    end = data.find(b"\n", at)
+    end = end if end >= 0 else len(data)
+    drawn = data.find(b"\r", at, end)
+    return start, drawn if drawn >= 0 else end
 
 
 def _bad_end(rows: Sequence[_Row]) -> Sequence[_Row]:
@@ -488,7 +509,8 @@ def _glances(chunks: Sequence[Chunk], many: tuple[int, int]) -> Iterator[_Row]:
     for chunk in chunks:
         done = 0
         for low in range(0, len(chunk.data), stride):
-            rows = _rows(chunk, max(low, done), min(len(chunk.data), low + _GLANCE))
+            start = _first_line(chunk.data, max(low, done))
+            rows = _rows(chunk, start, min(len(chunk.data), low + _GLANCE))
             for row in islice(rows, at_place):
                 done = row.end
                 yield row
