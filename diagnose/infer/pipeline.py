@@ -278,10 +278,13 @@ def _judged(job: Job, context: Context) -> Stopped | None:
     """Who is waited for by dumps and counters, with what lines tell beside them."""
     if job.collectives is None or not ranking.worth_analysis(context):
         return None
-    from diagnose.infer.collectives import analyze  # noqa: PLC0415  few jobs have dumps
+    from diagnose.infer.collectives import analyze, from_counters  # noqa: PLC0415  few have dumps
 
     lines = analyze.lines_beside(context.timeline, context.stalls)
-    return analyze.judge(job.collectives, lines, alive=context.alive)
+    found = analyze.judge(job.collectives, lines, alive=context.alive)
+    if found is None or context.alive:
+        return found
+    return replace(found, amid_round=from_counters.ends_amid_round(job.collectives))
 
 
 def _first_failure(context: Context) -> Event | None:

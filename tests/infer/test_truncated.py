@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -164,6 +165,33 @@ def test_a_stack_that_was_cut_tells_nothing_of_its_rank(tmp_path: Path) -> None:
         assert judged(tmp_path / f"from-{begin}", files).culprits.ranks == []
         files["stacks_rank4.txt"] = "".join(lines[begin:])[9:]
         assert judged(tmp_path / f"amid-{begin}", files).culprits.ranks == []
+
+
+def test_a_log_that_ends_while_ranks_call_one_after_the_other_shows_no_hang(
+    tmp_path: Path,
+) -> None:
+    def lines(count: int, ranks: Sequence[int]) -> list[str]:
+        return [
+            CALL.format(node=0, pid=100 + rank, dev=rank, count=count, rank=rank).replace(
+                "nranks=4", "nranks=8"
+            )
+            for rank in ranks
+        ]
+
+    inits = [
+        INIT.format(node=0, pid=100 + rank, dev=rank, rank=rank).replace("nranks 4", "nranks 8")
+        for rank in range(8)
+    ]
+    order = [3, 1, 0, 2, 7, 5, 4, 6]
+    rounds = [line for count in range(6) for line in lines(count, order)]
+    for last, hangs in (
+        (order[:3], False), (order[:6], False), (order, False),
+        (order[:7], True), (order[1:7], True), (order[3:6], True),
+    ):  # fmt: skip
+        text = "".join([*inits, *rounds, *lines(6, last)])
+        found = judged(tmp_path / "-".join(map(str, last)), {"job.log": text})
+        assert (found.verdict == "hung") is hangs, last
+        assert bool(found.culprits.ranks) is hangs, last
 
 
 def test_a_log_whose_steps_end_where_all_others_went_on_accuses_no_rank(tmp_path: Path) -> None:

@@ -20,12 +20,14 @@ import numpy as np
 
 from diagnose.infer.collectives.communicators import Communicator, compared, members, mostly_known
 from diagnose.infer.collectives.mismatch import comparable
+from diagnose.infer.collectives.table import Table
 from diagnose.parse.comm_rank import CollCall, CommRank
 from diagnose.parse.flight_recorder import COMPLETED, ENQUEUED, Call, Config, Dump
 from diagnose.parse.nccl_calls import KEEP_P2P
 from diagnose.parse.nccl_inits import INIT
 
 _P2P = re.compile(r"(send|recv) (\d{1,9})(?:->|<-)(\d{1,9})\Z")
+_SEVERAL = 2  # ranks of each side that are in the order of their last calls by no chance
 _UNNAMED = "collective"  # where only the number of a call is told
 # That of a rank without any entry: ten thousand of them share its arrays.
 _BLANK = Dump(
@@ -86,6 +88,35 @@ def dumps_of(ranks: Iterable[CommRank], notes: list[str] | None = None) -> list[
     return [
         _dump(job, rank, sources[rank], own[rank], rank in open_ends) for rank in sorted(present)
     ]
+
+
+def ends_amid_round(table: Table) -> bool:
+    """Whether a log may just end amid a round of calls, all of whose ranks made the one before.
+
+    In it first came those that have made the last one, then, several, those that have not.
+    """
+    columns = table.columns
+    if len({*table.files.values()}) != 1 or not columns["line"].all():
+        return False
+    of_group = ~columns["p2p"].astype(bool)
+    names = ("group", "rank", "seq", "line")
+    rows = zip(*(columns[name][of_group].tolist() for name in names), strict=True)
+    lines: dict[int, dict[int, dict[int, int]]] = defaultdict(lambda: defaultdict(dict))
+    for group, rank, seq, line in rows:
+        lines[group][rank][seq] = line
+    several = False
+    for ranks in lines.values():
+        last = {rank: max(own) for rank, own in ranks.items()}
+        top = max(last.values())
+        if min(last.values()) == top:
+            continue
+        before = {rank: own[top - 1] for rank, own in ranks.items() if top - 1 in own}
+        joined = [before[rank] for rank in before if last[rank] == top]
+        absent = [before[rank] for rank in before if last[rank] < top]
+        if len(before) < len(ranks) or max(joined) > min(absent):
+            return False
+        several |= len(joined) >= _SEVERAL <= len(absent)
+    return several
 
 
 def _collectives(job: _Job, comm: Communicator, gone: set[int], few: bool) -> None:

@@ -113,8 +113,12 @@ def disbelieved(verdict: Verdict, context: Context) -> str | None:
 
 
 def _cut_amid(verdict: Verdict, context: Context) -> bool:
-    """Whether nothing but the end of the log says that a call which all have made stood still."""
-    return verdict.kind == "network" and not context.failing and not context.halted
+    """Whether nothing but the end of the log says that a call stood still.
+
+    It is one that all have made, or that ranks made one after the other.
+    """
+    in_turn = verdict.kind == "network" or verdict.amid_round
+    return in_turn and not context.failing and not context.halted
 
 
 def worth_analysis(context: Context) -> bool:

@@ -168,7 +168,8 @@ class Verdict:
     events that show it, the culprits' first; `evidence` what dumps say of single ranks. `edges` are
     (rank, rank it waits for, operation), at most `MAX_EDGES`, first those where the other has not
     enqueued the operation. `roles` has every rank of a job with dumps: `idle` has nothing pending
-    though others wait for it, `done` has nothing pending and nobody waits.
+    though others wait for it, `done` has nothing pending and nobody waits. `amid_round`: a log may
+    just end while ranks make a call one after the other.
     """
 
     kind: Kind
@@ -189,6 +190,7 @@ class Verdict:
     rows: tuple[int, ...] = ()
     edges: tuple[tuple[int, int, str], ...] = ()
     roles: Mapping[int, Role] = field(default_factory=dict)
+    amid_round: bool = False
 
     @property
     def tie(self) -> bool:

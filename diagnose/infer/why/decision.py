@@ -104,7 +104,7 @@ _DROPPED = {
 }
 _DISBELIEVED = {
     "stepped_since": "steps were made after the operation that the dumps show as pending",
-    "cut_amid_a_call": "all ranks made the same call, and the log may just end there",
+    "cut_amid_a_call": "ranks made one call after the other, and the log may just end there",
 }
 
 
