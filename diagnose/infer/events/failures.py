@@ -129,6 +129,9 @@ def _hinted(stories: Stories, hints: list[Event], sieve: Sieve) -> Failures:
         sieve.absolve("work_went_on", hints)
         return sieve.counting("", [])
     hints = _absolved(sieve, hints, stories.hint_passed)
+    if hints and _only_after_the_end(stories, hints):
+        sieve.absolve("after_the_end", hints)
+        return sieve.counting("", [])
     stacks, at = stories.deeds.raised.stacks.items(), timeline.at
     passed = {stack.header.index for index, stack in stacks if stories.passed(at(index))}
     hints = sieve.keep("caught", hints, [one for one in hints if one.index not in passed])

@@ -60,6 +60,13 @@ def fates(timeline: Timeline) -> list[tuple[str, str, str]]:
             ("absolved", "t.notified", "after_the_end"),
         ),
         (
+            [
+                {"kind": "phase", "phase": "shutdown", "signature": "t.end"},
+                {"role": "aftermath", "signature": "t.store-gone", "rank": 3},
+            ],
+            ("absolved", "t.store-gone", "after_the_end"),
+        ),
+        (
             [*SERVED, SYMPTOM | {"phase": "inference"}, *SERVED],
             ("absolved", "t.symptom", "answered"),
         ),
