@@ -315,7 +315,7 @@ def fleet(
     from diagnose.catalog.load import load_catalog
     from diagnose.fleet import read, summarise
     from diagnose.fleet.grouping import chosen
-    from diagnose.fleet.topology import read_topology
+    from diagnose.job.topology import read_topology
 
     return_memory()
     catalog = load_catalog(patterns or ())

@@ -34,8 +34,8 @@ import numpy as np
 from diagnose.fleet.blame import ALPHA, LEAST_EXPECTED, MIN_INCIDENTS, Places, chance, counted
 from diagnose.fleet.columns import Lists, pair_keys, pairs, positions, span, tally, total
 from diagnose.fleet.jobs import Jobs
-from diagnose.fleet.topology import Topology
 from diagnose.fleet.units import Unit, suspect_units
+from diagnose.parse.topology import Topology
 from diagnose.text.ranks import runs
 
 MIN_RATIO = 3.0

@@ -23,7 +23,7 @@ from diagnose.fleet.blame import (
     chance,
     counted,
 )
-from diagnose.fleet.topology import Topology
+from diagnose.parse.topology import Topology
 
 NODE = "node"
 MIN_RATIO = 1.5  # a large unit has many nodes that are well
