@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diagnose.cli.options import ColorOption, Patterns, Title, file_path, named, path
+from diagnose.cli.options import ColorOption, Patterns, Places, Title, file_path, named, path
 from diagnose.cli.output import Color, clean, note, say, show, write
 from diagnose.errors import InputError
 from diagnose.runtime.command import INTERRUPTED, return_memory
@@ -260,15 +260,6 @@ class FleetFormat(StrEnum):
     slurm_exclude = "slurm-exclude"
 
 
-Places = Annotated[
-    Path | None,
-    typer.Option(
-        "--topology",
-        metavar="FILE",
-        parser=path,
-        help="Where the nodes are: a CSV (host,rack,leaf), topology.conf, or kubectl's nodes.",
-    ),
-]
 FleetOutput = Annotated[FleetFormat, typer.Option("--format", help="Output format.")]
 Folder = Annotated[
     Path,

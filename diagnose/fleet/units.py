@@ -23,7 +23,7 @@ from diagnose.fleet.blame import (
     chance,
     counted,
 )
-from diagnose.parse.topology import Topology
+from diagnose.parse.topology import Topology, placed
 
 NODE = "node"
 MIN_RATIO = 1.5  # a large unit has many nodes that are well
@@ -53,10 +53,7 @@ class _Level:
 
     def __init__(self, name: str, hosts: Sequence[str], units: Mapping[str, str]) -> None:
         self.name = name
-        alike: dict[str, str] = {}  # a name without its domain, of hosts of one unit
-        for host, unit in units.items():
-            alike[_bare(host)] = unit if alike.get(_bare(host), unit) == unit else ""
-        stated = [units.get(host) or alike.get(_bare(host), "") for host in hosts]
+        stated = placed(units, hosts)
         self.names = ["", *sorted({*stated} - {""})]
         number = {unit: at for at, unit in enumerate(self.names)}
         self.of = np.array([number[unit] for unit in stated], dtype=np.int64)
@@ -69,12 +66,6 @@ class _Level:
         for target, one in zip(found, (counts.places, counts.blamed), strict=True):
             np.add.at(target, self.of, one)
         return Tally(*found)
-
-
-def _bare(host: str) -> str:
-    """The name of a host without its domain; an address as it is."""
-    name = host.partition(".")[0]
-    return host if name.isdigit() else name
 
 
 def suspect_units(places: Places, topology: Topology) -> tuple[list[Unit], Places]:

@@ -17,7 +17,7 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +64,20 @@ class Topology:
     """The units of each level by host, levels from small units to large ones."""
 
     levels: Levels
+
+
+def placed(units: Mapping[str, str], hosts: Sequence[str]) -> list[str]:
+    """The unit of each host, "" where none is known; one of the two names may lack its domain."""
+    alike: dict[str, str] = {}  # a name without its domain, of hosts of one unit
+    for host, unit in units.items():
+        alike[_bare(host)] = unit if alike.get(_bare(host), unit) == unit else ""
+    return [units.get(host) or alike.get(_bare(host), "") for host in hosts]
+
+
+def _bare(host: str) -> str:
+    """The name of a host without its domain; an address as it is."""
+    name = host.partition(".")[0]
+    return host if name.isdigit() else name
 
 
 def topology_of(text: str) -> Topology | None:
