@@ -19,7 +19,7 @@ LISTS = ("hosts", "culprit_hosts", "frameworks")
 NUMBERS = ("gpu_hours_lost", "ranks", "duration_hung_s")
 TIMES = ("onset", "ended", "started")
 UNIQUE = ("job", "source", "tag")
-COLUMNS = (*TEXTS, *LISTS, *NUMBERS, *TIMES, *UNIQUE, "mtime", "notes")
+COLUMNS = (*TEXTS, *LISTS, *NUMBERS, *TIMES, *UNIQUE, "mtime", "notes", "culprit_ranks")
 UNKNOWN = "unknown"  # class of a job whose cause is not known, also where it clearly failed
 _AT_ONCE = 1 << 18
 _DICTIONARY = pa.dictionary(pa.int32(), pa.string())
@@ -51,7 +51,8 @@ def part(table: pa.Table) -> Part:
         texts=texts | {"note": _last_notes(column("notes"), texts["class"])},
         unique={name: pc.fill_null(column(name), "") for name in UNIQUE},
         lists={name: _lists(column(name)) for name in LISTS},
-        numbers={name: _number(column(name)) for name in NUMBERS},
+        numbers={name: _number(column(name)) for name in NUMBERS}
+        | {"culprit": _only(column("culprit_ranks"))},
         times={name: _time(column(name)) for name in TIMES} | {"mtime": _written(column("mtime"))},
     )
 
@@ -83,6 +84,14 @@ def _lists(column: pa.Array) -> tuple[np.ndarray, pa.DictionaryArray]:
 def _number(column: pa.Array) -> np.ndarray:
     """Numbers; NaN where there is none."""
     found: np.ndarray = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _only(column: pa.Array) -> np.ndarray:
+    """The one number of each list; NaN where there are none or several."""
+    alone = pc.fill_null(pc.equal(pc.list_value_length(column), 1), False)
+    found = np.full(len(column), np.nan, dtype=np.float32)
+    found[alone.to_numpy(zero_copy_only=False)] = pc.list_flatten(column.filter(alone))
     return found
 
 

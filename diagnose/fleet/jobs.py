@@ -8,6 +8,7 @@
 | ending | of jobs without a known cause: the first line of evidence, or what was said instead |
 | time | UTC, when it went wrong or ended |
 | day, week | days since 1970 of that time, and of the Monday before it; NEVER without a time |
+| rail | which GPU of its host, and so which adapter, the only culprit has; -1: not known |
 | incident | the same number for retries: same hosts, fingerprint, day |
 | held_h, ran_h | hours from the first to the last line, and to the onset; NaN where not known |
 
@@ -85,6 +86,7 @@ class Jobs:
     by_file: np.ndarray
     day: np.ndarray
     week: np.ndarray
+    rail: np.ndarray
     incident: np.ndarray
     troubled: np.ndarray
     unreadable: np.ndarray
@@ -213,6 +215,7 @@ def joined(parts: Sequence[Part], endings: Mapping[str, str]) -> Jobs:
         by_file=by_file,
         day=day,
         week=np.where(day == NEVER, NEVER, day - (day + 3) % 7),  # 1970 began on a Thursday
+        rail=_rails(numbers["culprit"], numbers["ranks"], hosts.lengths()),
         incident=_incidents(hosts, culprits, texts["fingerprint"], day, troubled),
         troubled=troubled,
         unreadable=~verdict.where((*TROUBLED, *WELL).__contains__),
@@ -346,6 +349,15 @@ def _lengths(
     hung = np.where(verdict.where(WELL.__contains__), 0.0, hung_s / 3600).astype(np.float32)
     hung[~(hung <= held + 1 / 60)] = np.nan  # NaN, or longer than the job
     return np.where(np.isnan(hung), np.nan, held), np.maximum(held - hung, 0)
+
+
+def _rails(culprit: np.ndarray, ranks: np.ndarray, hosts: np.ndarray) -> np.ndarray:
+    """The number of the culprit on its host, where all hosts have the same number of ranks."""
+    each = ranks / np.maximum(hosts, 1)
+    known = (culprit < ranks) & (each > 1) & (each <= MAX_RANKS_A_HOST) & (each == each.round())
+    found = np.full(len(ranks), -1, dtype=np.int8)
+    found[known] = culprit[known] % each[known]
+    return found
 
 
 def _incidents(

@@ -35,7 +35,8 @@ LEFT_ALPHA = 0.001  # of what a unit shows without a part of it
 class Unit:
     """A rack, a switch … whose nodes are blamed too often; its numbers are as those of a Suspect.
 
-    `places` counts its nodes once for each job they took part in.
+    `places` counts its nodes once for each job they took part in. `rail` is the GPU of each node,
+    and so the adapter, that has the excess, None where it is not one.
     """
 
     level: str
@@ -46,6 +47,7 @@ class Unit:
     expected: float
     ratio: float
     p: float
+    rail: int | None
 
 
 class _Level:
@@ -82,17 +84,18 @@ def suspect_units(places: Places, topology: Topology) -> tuple[list[Unit], Place
         if inside is None:
             break
         level, hosts = _smallest(counts, levels, inside, tests)
+        p, expected = _group(counts, hosts)
+        rail = rest.rail_of(hosts, expected, tests)
         rest = rest.without(hosts)
         if level.name == NODE:
             continue  # it becomes a suspect
-        p, expected = _group(counts, hosts)
         blamed = int(counts.blamed[hosts].sum())
         name = level.names[level.of[np.flatnonzero(hosts)[0]]]
         found.append(
             Unit(
                 level.name, name, int(hosts.sum()), int(counts.places[hosts].sum()), blamed,
                 round(expected, 3), round(blamed / max(expected, LEAST_EXPECTED), 2),
-                min(1.0, p * tests),
+                min(1.0, p * tests), rail,
             )
         )  # fmt: skip
         places = places.without(hosts)

@@ -12,6 +12,7 @@ from diagnose.fleet.blame import Tally, chance
 from diagnose.fleet.nodes import Nodes, nodes
 from diagnose.fleet.units import _Level
 from diagnose.job.topology import read_topology
+from diagnose.report.fleet import words
 
 CAUSES = load_catalog().node_causes
 
@@ -38,6 +39,26 @@ def test_a_bad_node_is_not_its_rack(tmp_path: Path) -> None:
     host, found = planted(tmp_path, "node", 60, 12)
     assert found.units == []
     assert [one.host for one in found.suspects] == [host]
+
+
+@pytest.mark.parametrize(
+    ("kind", "times", "level"), [("rail", 12, "pod"), ("nvlink", 20, "nvlink")]
+)
+def test_a_rail_is_not_its_pod_nor_an_nvlink_domain_its_rack(
+    tmp_path: Path, kind: str, times: float, level: str
+) -> None:
+    unit, found = planted(tmp_path, kind, times, 14)
+    name, _, rail = unit.partition("-rail")
+    assert [(one.level, one.name, one.rail) for one in found.units] == [
+        (level, name, int(rail) if rail else None)
+    ]
+    assert words.unit_name(found.units[0]) == (f"{name} rail {rail}" if rail else f"nvlink {name}")
+
+
+def test_an_adapter_of_a_bad_node(tmp_path: Path) -> None:
+    unit, found = planted(tmp_path, "nic", 300, 15)
+    assert [f"{one.host}-rail{one.rail}" for one in found.suspects] == [unit]
+    assert f"nearly all on GPU {unit[-1]} or its adapter" in words.suspect_more(found.suspects[0])
 
 
 def test_a_unit_of_one_node_is_that_node(tmp_path: Path) -> None:
