@@ -85,7 +85,7 @@ def _rail(
     signature = diagnosis.root_cause.signature
     nics: dict[str, set[str]] = {}
     for event in timeline.capturing("nic"):
-        if event.signature == signature and event.host in suspects:
+        if event.host and event.signature == signature and event.host in suspects:
             nics.setdefault(event.host, set()).add(_PORT.sub("", event.fields["nic"]))
     lists = [event.fields["adapters"] for event in timeline.capturing("adapters")]
     count = max((len(_ADAPTER.findall(text)) for text in lists), default=0)

@@ -200,7 +200,9 @@ def goodput(found: Reliability) -> str:
         f"{number(found.gpu_hours_lost)} between failure and end, {number(found.gpu_hours_rework)} "
         f"since the last checkpoint (one every {found.checkpoint_h * 60:,.0f} min is assumed)"
     )
-    return text + (f"; {jobs(found.unmeasured)} unmeasured" if found.unmeasured else "")
+    text += f"; {jobs(found.unmeasured)} unmeasured" if found.unmeasured else ""
+    others = f"; what {jobs(found.others)} lost by other causes counts as work"
+    return text + others * bool(found.others)
 
 
 def mtbf_gpu(found: Reliability) -> str:
