@@ -302,13 +302,13 @@ def fleet(
     no_redact: NoRedact = False,
 ) -> None:
     """Summarise scanned jobs: rates, cost, MTBF, suspect nodes."""
+    return_memory()  # before Arrow is imported
     from diagnose.batch.results import export, folder_of
     from diagnose.catalog.load import load_catalog
     from diagnose.fleet import read, summarise
     from diagnose.fleet.grouping import chosen
     from diagnose.job.topology import read_topology
 
-    return_memory()
     catalog = load_catalog(patterns or ())
     folder = folder_of(results)
     wanted, filters = _filter(since, until, cause or (), label or ())

@@ -11,7 +11,7 @@ from diagnose.fleet.columns import tally
 
 ALPHA = 0.01
 MIN_INCIDENTS = 3
-MAX_LEFT = 1.5  # times what is expected, without the rail that has the excess
+RAIL_SHARE = 2 / 3  # of the excess, on one rail
 LEAST_EXPECTED = 0.5  # below, a ratio says little
 
 
@@ -36,10 +36,10 @@ class Places:
             self.rail[keep],
         )  # fmt: skip
 
-    def rail_of(self, hosts: np.ndarray, expected: float, tests: int) -> int | None:
+    def rail_of(self, hosts: np.ndarray, expected: float) -> int | None:
         """The rail (a GPU of each host, and its adapter) that has the excess of these hosts.
 
-        None where blame is not on one rail more often than elsewhere, or not much less without it.
+        None where blame is not on one rail more often than elsewhere, or much of it without it.
         """
         known = self.rail >= 0
         own, rest = (
@@ -50,12 +50,11 @@ class Places:
         if count < MIN_INCIDENTS or rails < 2:
             return None
         rail = int(own.argmax())
+        blamed = int(own[rail])
         share = (float(rest[rail : rail + 1].sum()) + 1) / (float(rest.sum()) + rails)
-        p = float(binomial(count, share)[int(own[rail]) :].sum()) * rails * tests
-        blamed = int((self.blamed & hosts[self.host]).sum())
-        left = blamed * (1 - float(own[rail]) / count)
-        most = max(MAX_LEFT * expected * (1 - share), blamed / 5)
-        return rail if p <= ALPHA and left <= most else None
+        p = float(binomial(count, share)[blamed:].sum()) * rails
+        explained = blamed - share * expected >= RAIL_SHARE * (count - expected)
+        return rail if p <= ALPHA and explained else None
 
 
 @dataclass(frozen=True, slots=True)

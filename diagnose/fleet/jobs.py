@@ -188,6 +188,7 @@ def joined(parts: Sequence[Part], endings: Mapping[str, str]) -> Jobs:
     day = np.where(np.isnat(time), NEVER, time.astype("datetime64[D]").astype(np.int64))
     day = day.astype(np.int32)
     troubled = verdict.where(TROUBLED.__contains__)
+    pa.default_memory_pool().release_unused()
     return Jobs(
         job=_distinct(unique["job"], source),
         source=source,
@@ -291,7 +292,9 @@ def _lists(parts: Sequence[Part], name: str, names: Mapping[str, str], values: l
         rows.append(found.rows + np.int32(first))
         items.append(found.items)
         first += len(lengths)
-    return Lists(np.concatenate(rows), np.concatenate(items), first, values)
+    whole = np.concatenate(rows)
+    rows.clear()
+    return Lists(whole, np.concatenate(items), first, values)
 
 
 def _values(parts: Sequence[Part], name: str) -> list[str]:
@@ -391,7 +394,9 @@ def read(results: Path) -> Jobs:
         raise InputError(f"{folder} holds no jobs yet: {_why_none(folder)}")
     sources = unexplained(found)
     endings = {one["source"]: _ending(one) for one in diagnoses(folder, sources)}
-    return joined(found, endings)
+    jobs = joined(found, endings)
+    pa.default_memory_pool().release_unused()  # gives back what is free between the columns
+    return jobs
 
 
 def _why_none(results: Path) -> str:

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnose.fleet.blame import ALPHA, LEAST_EXPECTED, MIN_INCIDENTS, Places, chance, counted
-from diagnose.fleet.columns import Lists, pair_keys, pairs, positions, span, tally, total
+from diagnose.fleet.columns import Lists, pair_keys, pairs, span, tally, total
 from diagnose.fleet.jobs import Jobs
 from diagnose.fleet.units import Unit, suspect_units
 from diagnose.parse.topology import Topology
@@ -105,16 +105,15 @@ def nodes(jobs: Jobs, causes: Collection[str], topology: Topology | None = None)
     blamed_only = unknown & (named.lengths() > 0)
     placed = ~jobs.unreadable & (~unknown | blamed_only)
     places = _places(jobs, named, placed)
-    units, rest = suspect_units(places, topology) if topology else ([], places)
-    suspects = _suspects(rest)
+    hosts = places.hosts
     took_part, blamed, victims = _counts(places)
+    units, places = suspect_units(places, topology) if topology else ([], places)
+    suspects = _suspects(places)
     level = _drawn(topology) if topology else None
-    of = (
-        units_of(topology.levels[level], places.hosts) if topology and level else [""] * len(blamed)
-    )
+    of = units_of(topology.levels[level] if topology and level else {}, hosts)
     records = [
         Node(host, took_part[at], blamed[at], victims[at], of[at] or None)
-        for at, host in enumerate(places.hosts)
+        for at, host in enumerate(hosts)
     ]
     flagged = {suspect.host: order for order, suspect in enumerate(suspects)}
     records.sort(
@@ -153,7 +152,7 @@ def _named(jobs: Jobs, causes: Collection[str]) -> Lists:
         & ~jobs.confidence.where("low".__eq__)
     )
     took_part, blamed = hosts.lengths(), culprits.lengths()
-    there = positions(culprits.keys(), hosts.keys())[0]
+    there = hosts.find(culprits)[0]
     both = np.bincount(culprits.rows[there], minlength=hosts.size)
     alone = (took_part == 1) & (blamed == both)  # nobody, or itself
     most = (took_part > 0) & (2 * blamed > took_part + blamed - both)
@@ -180,7 +179,7 @@ def _places(jobs: Jobs, named: Lists, placed: np.ndarray) -> Places:
     accused = pairs(votes[count == most[jobs_voted]], len(first), named.values)
     whole = hosts.union(accused)
     blamed = np.zeros(len(whole.rows), dtype=bool)
-    blamed[positions(accused.keys(), whole.keys())[1]] = True
+    blamed[whole.find(accused)[1]] = True
     known = tally(whole.items, len(whole.values)) > 0
     host = (np.cumsum(known) - 1).astype(np.int32)[whole.items]
     wide = np.searchsorted(1 << np.arange(32), whole.lengths() - 1, side="right").astype(np.int8)
@@ -209,7 +208,7 @@ def _suspects(places: Places) -> list[Suspect]:
             return found
         flagged.add(worst)
         mask = np.arange(len(places.hosts)) == worst
-        rail = places.rail_of(mask, float(expected[worst]), len(places.hosts))
+        rail = places.rail_of(mask, float(expected[worst]))
         found.append(
             Suspect(
                 places.hosts[worst], int(counts.places[worst].sum()), int(total[worst]),

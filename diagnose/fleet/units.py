@@ -85,10 +85,12 @@ def suspect_units(places: Places, topology: Topology) -> tuple[list[Unit], Place
             break
         level, hosts = _smallest(counts, levels, inside, tests)
         p, expected = _group(counts, hosts)
-        rail = rest.rail_of(hosts, expected, tests)
-        rest = rest.without(hosts)
+        rail = rest.rail_of(hosts, expected)
+        others = rest.without(hosts)
         if level.name == NODE:
+            rest = others
             continue  # it becomes a suspect
+        places, rest = others if places is rest else places.without(hosts), others
         blamed = int(counts.blamed[hosts].sum())
         name = level.names[level.of[np.flatnonzero(hosts)[0]]]
         found.append(
@@ -98,7 +100,6 @@ def suspect_units(places: Places, topology: Topology) -> tuple[list[Unit], Place
                 min(1.0, p * tests), rail,
             )
         )  # fmt: skip
-        places = places.without(hosts)
     return found, places
 
 
