@@ -5,7 +5,7 @@ planted and what came of it, and `OUT/topology.csv` with the place of each node.
 diagnosed: every job draws its size, team, versions and length; a failure comes at a constant rate
 per GPU-hour (MTBF of one GPU), and more often at what was planted:
 
-    node leaf rail rack version team season none
+    node nic leaf rail rack nvlink version team season none
 
 `--plant KIND` makes one such unit fail `--times` as often; `--like acme` takes sizes, lengths and
 the number of jobs after the public trace of two clusters (880,740 jobs, most of them of one GPU).
@@ -27,12 +27,14 @@ import numpy as np
 from diagnose.batch.results import COLUMNS, open_results
 from diagnose.ingest.names import RESULTS
 
-KINDS = ("none", "node", "leaf", "rail", "rack", "version", "team", "season")
-GPUS, RACK, LEAF = 8, 16, 64  # GPUs a node; nodes a rack, and a leaf switch
+UNITS = ("node", "nic", "nvlink", "rack", "leaf", "rail")
+KINDS = ("none", *UNITS, "version", "team", "season")
+GPUS, NVLINK, RACK, LEAF = 8, 8, 16, 64  # GPUs a node; nodes an NVLink domain, a rack, a leaf
 PODS = 4  # leaves that share a rail's switch, one each of GPUS rails
 BEGIN = np.datetime64("2025-06-02", "us")
 WEEKS = 52
 MISSING = 0.05
+MISTAKEN = 0.15  # of the failures of a planted unit are blamed on any node of the job
 CHECKPOINT_S = 3600.0
 NODE_CAUSES = ("hw.gpu", "hw.node", "net.fabric", "slow.storage")
 OWN_CAUSES = ("crash.exception", "crash.gpu_oom", "data.loader", "desync.mismatch")
@@ -103,6 +105,8 @@ def plant(
 ) -> Planted:
     units = {
         "node": lambda: name(int(rng.integers(nodes))),
+        "nic": lambda: f"{name(int(rng.integers(nodes)))}-rail{rng.integers(GPUS)}",
+        "nvlink": lambda: f"nvl{rng.integers(-(-nodes // NVLINK)):03d}",
         "leaf": lambda: f"leaf{rng.integers(-(-nodes // LEAF)):02d}",
         "rail": lambda: f"pod{rng.integers(-(-nodes // (LEAF * PODS)))}-rail{rng.integers(GPUS)}",
         "rack": lambda: f"rack{rng.integers(-(-nodes // RACK)):02d}",
@@ -118,16 +122,22 @@ def name(node: int) -> str:
     return f"gpu{node:04d}"
 
 
+def topology(nodes: int) -> str:
+    """The place of each node, as CSV."""
+    lines = [
+        f"{name(node)},nvl{node // NVLINK:03d},rack{node // RACK:02d},leaf{node // LEAF:02d},"
+        f"pod{node // (LEAF * PODS)}"
+        for node in range(nodes)
+    ]
+    return "\n".join(["host,nvlink,rack,leaf,pod", *lines]) + "\n"
+
+
 def write(rng: np.random.Generator, out: Path, found: Planted, shape: Shape, nodes: int) -> None:
     """All rows, a batch at a time and each batch in one change."""
     with open_results(out, resume=False) as results:
         results.describe(complete=True, archives=["planted"])
     out.mkdir(parents=True, exist_ok=True)
-    lines = [
-        f"{name(node)},rack{node // RACK:02d},leaf{node // LEAF:02d},pod{node // (LEAF * PODS)}"
-        for node in range(nodes)
-    ]
-    (out / "topology.csv").write_text("\n".join(["host,rack,leaf,pod", *lines]) + "\n")
+    (out / "topology.csv").write_text(topology(nodes))
     teams = np.zeros((2, TEAMS))
     places = ", ".join("?" * len(COLUMNS))
     make = f"CREATE TABLE IF NOT EXISTS jobs ({', '.join(COLUMNS)}, PRIMARY KEY (source))"
@@ -189,27 +199,28 @@ def rows(
     onset = began + (ran * 3600e6).astype("timedelta64[us]")
     ended = onset + (held * 3600e6).astype("timedelta64[us]")
     texts = [np.datetime_as_string(one).tolist() for one in (began, onset, ended)]
-    blamed = culprits(rng, found, start_node, wide, more)
     of_node = rng.random(count) < 0.6
     kind = np.minimum(rng.exponential(60, count), 400).astype(int)  # of one cause
     stamps = ended.astype(np.int64) / 1e6 + 600
-    planted_unit = found.kind in ("node", "leaf", "rail", "rack")
     due = rng.random(count) < more / (1 + more)  # the failure is that of the planted unit
+    blamed, gpu = culprits(rng, found, start_node, wide, due)
     for n, (start, fell, end) in enumerate(zip(*texts, strict=True)):
         job = f"job-{first + n:07d}"
         hosts = [name(node) for node in range(start_node[n], start_node[n] + wide[n])]
-        own_fault = bool(planted_unit and due[n])
+        own_fault = bool(found.kind in UNITS and due[n])
         cause = (NODE_CAUSES if of_node[n] or own_fault else OWN_CAUSES)[kind[n] % 4]
         if own_fault:
-            cause = "hw.gpu" if found.kind == "node" else "net.fabric"
+            cause = "hw.gpu" if found.kind in ("node", "nic") else "net.fabric"
         failed, whole = bool(fails[n]), bool(known[n])
-        culprit = [name(blamed[n])] if cause in NODE_CAUSES else []
+        named = failed and cause in NODE_CAUSES
+        rank = min(int((blamed[n] - start_node[n]) * GPUS + gpu[n]), int(gpus[n]) - 1)
         yield (
             job, f"/archive/user{user[n]:03d}/{job}.tar.gz",
             json.dumps({"team": f"team{team[n]:02d}", "user": f"user{user[n]:03d}"}),
             ("hung" if kind[n] % 2 else "failed") if failed else "healthy",
             cause if failed else "none", f"{cause}.planted" if failed else None, "high",
-            "[]", json.dumps(culprit if failed else []), None, "training",
+            json.dumps([rank] if named else []), json.dumps([name(blamed[n])] if named else []),
+            None, "training",
             fell if failed and whole else None, held[n] * 3600 if whole else None,
             held[n] * gpus[n] if whole else (None if failed else 0.0),
             None, None, None, f"{cause}:{kind[n]}" if failed else None,
@@ -240,30 +251,35 @@ def extra(
         return more * ((week >= number) & (week < number + 4))
     low, high = bounds(found)
     inside = np.clip(np.minimum(start + wide, high) - np.maximum(start, low), 0, None)
-    return more * inside / wide / (GPUS if found.kind == "rail" else 1)
+    return more * inside / wide / (GPUS if "-rail" in found.unit else 1)
 
 
 def bounds(found: Planted) -> tuple[int, int]:
     """The nodes of the planted unit: from the first to before the second."""
-    if found.kind == "rail":
-        pod = int(found.unit.partition("-")[0].removeprefix("pod"))
-        return pod * LEAF * PODS, (pod + 1) * LEAF * PODS
-    number = int("".join(filter(str.isdigit, found.unit)))
-    size = {"node": 1, "leaf": LEAF, "rack": RACK}[found.kind]
+    number = int("".join(filter(str.isdigit, found.unit.partition("-")[0])))
+    size = {"node": 1, "nic": 1, "nvlink": NVLINK, "rack": RACK, "leaf": LEAF,
+            "rail": LEAF * PODS}[found.kind]  # fmt: skip
     return number * size, (number + 1) * size
 
 
 def culprits(
-    rng: np.random.Generator, found: Planted, start: np.ndarray, wide: np.ndarray, more: np.ndarray
-) -> np.ndarray:
-    """The node that each failure is blamed on: any of the job's, or one of the planted unit."""
+    rng: np.random.Generator, found: Planted, start: np.ndarray, wide: np.ndarray, due: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The node and its GPU that each failure is blamed on: one of the planted unit where it is due.
+
+    Else, and where the evidence is mistaken, any of the job's.
+    """
     drawn: np.ndarray = start + (rng.random(len(start)) * wide).astype(int)
-    if found.kind not in ("node", "leaf", "rail", "rack"):
-        return drawn
+    gpu = rng.integers(GPUS, size=len(start))
+    if found.kind not in UNITS:
+        return drawn, gpu
     low, high = bounds(found)
     first, end = np.maximum(start, low), np.minimum(start + wide, high)
     inside = (first + rng.random(len(start)) * np.clip(end - first, 1, None)).astype(int)
-    return np.where((more > 0) & (rng.random(len(start)) < more / (1 + more)), inside, drawn)
+    right = due & (rng.random(len(start)) >= MISTAKEN)
+    if "-rail" in found.unit:
+        gpu = np.where(right, int(found.unit.rpartition("rail")[2]), gpu)
+    return np.where(right, inside, drawn), gpu
 
 
 if __name__ == "__main__":

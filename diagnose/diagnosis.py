@@ -71,6 +71,25 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
+class Shared:
+    """A unit of the fabric that all `suspects` are in, which chance does not explain.
+
+    These are the culprit hosts, or where none is named those of the ranks that are missing in the
+    collective. `level` is that of the topology (`rack`, `leaf`, `nvlink` …), or `rail` for the same
+    adapter of each host; `unit` is its name, `hosts` how many hosts of the job it has, of
+    `of_hosts` whose unit is known. `p` is the chance that as many hosts drawn at random share one
+    unit, adjusted for the number of levels.
+    """
+
+    level: str
+    unit: str
+    suspects: list[str]
+    hosts: int
+    of_hosts: int
+    p: float
+
+
+@dataclass(frozen=True, slots=True)
 class Culprits:
     """Global ranks and hosts to blame; empty lists when the evidence does not name any.
 
@@ -325,6 +344,7 @@ class Diagnosis:
     verdict: Verdict
     root_cause: RootCause
     culprits: Culprits = field(default_factory=Culprits)
+    shared: Shared | None = None
     phase: str | None = None
     onset: Onset = field(default_factory=Onset)
     collective: Collective | None = None

@@ -39,6 +39,8 @@ CAPTURES: dict[str, type] = {
     "tls": int,  # 1: its port uses TLS
     "busid": str,
     "nic": str,
+    "adapters": str,  # all that a host uses, numbered
+    "segment": str,  # the NVLink domain of a device
     # collectives
     "group": str,
     "group_id": int,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diagnose.cli.options import ColorOption, Patterns, Title, file_path, named, path
+from diagnose.cli.options import ColorOption, Patterns, Places, Title, file_path, named, path
 from diagnose.cli.output import Color, clean, note, say, show, write
 from diagnose.errors import InputError
 from diagnose.runtime.command import INTERRUPTED, return_memory
@@ -260,15 +260,6 @@ class FleetFormat(StrEnum):
     slurm_exclude = "slurm-exclude"
 
 
-Places = Annotated[
-    Path | None,
-    typer.Option(
-        "--topology",
-        metavar="FILE",
-        parser=path,
-        help="Where the nodes are: a CSV (host,rack,leaf), topology.conf, or kubectl's nodes.",
-    ),
-]
 FleetOutput = Annotated[FleetFormat, typer.Option("--format", help="Output format.")]
 Folder = Annotated[
     Path,
@@ -311,13 +302,13 @@ def fleet(
     no_redact: NoRedact = False,
 ) -> None:
     """Summarise scanned jobs: rates, cost, MTBF, suspect nodes."""
+    return_memory()  # before Arrow is imported
     from diagnose.batch.results import export, folder_of
     from diagnose.catalog.load import load_catalog
     from diagnose.fleet import read, summarise
     from diagnose.fleet.grouping import chosen
-    from diagnose.fleet.topology import read_topology
+    from diagnose.job.topology import read_topology
 
-    return_memory()
     catalog = load_catalog(patterns or ())
     folder = folder_of(results)
     wanted, filters = _filter(since, until, cause or (), label or ())

@@ -21,6 +21,7 @@ from diagnose.cli.options import (
     ExitCode,
     Paths,
     Patterns,
+    Places,
     Title,
     Workers,
     file_path,
@@ -53,15 +54,21 @@ def diagnosed(
     checkpoints: Sequence[str],
     workers: int | None,
     later: str = "report.safe",
+    topology: Path | None = None,
 ) -> tuple[Job, Diagnosis]:
     """The job of these paths, or of a paste, and its diagnosis.
 
-    `later` is a module that the command needs then: it is loaded while others scan.
+    `topology` is a file that says where its hosts are, `later` a module that the command needs
+    then: it is loaded while others scan.
     """
+    from diagnose.job.topology import read_topology
+
     if not paths and sys.stdin is not None and sys.stdin.isatty():
         say("Paste the log here, then press Enter and Ctrl-D (Ctrl-C cancels).")
     one_thread()
+    where = read_topology(topology) if topology else None
     job = _load(paths or [STDIN], patterns, checkpoints, workers, later)
+    job.topology = where
     held[:] = [job]
     from diagnose.infer.pipeline import diagnose  # while others scan it was loaded
 
@@ -236,6 +243,7 @@ def triage(
     patterns: Patterns = None,
     color: ColorOption = Color.auto,
     checkpoints: Checkpoints = None,
+    topology: Places = None,
     workers: Workers = None,
     exit_code: ExitCode = False,
     fail_on: FailOn = None,
@@ -260,7 +268,7 @@ def triage(
     if why and output.value not in _WITH_REASONS:
         raise InputError(f"--why needs one of the formats {', '.join(_WITH_REASONS)}")
     fails = failing(fail_on, patterns, exit_code=exit_code)
-    job, diagnosis = diagnosed(paths, patterns or (), checkpoints or (), workers)
+    job, diagnosis = diagnosed(paths, patterns or (), checkpoints or (), workers, topology=topology)
     wish = Wish(redact=not no_redact, why=why, console=lambda: console(color))
     text, encoding = rendered(output.value, job, diagnosis, wish)
     write(text, encoding=encoding)
@@ -286,6 +294,7 @@ def report(
     ] = False,
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     checkpoints: Checkpoints = None,
+    topology: Places = None,
     workers: Workers = None,
     exit_code: ExitCode = False,
     fail_on: FailOn = None,
@@ -293,7 +302,9 @@ def report(
     """Write a post-mortem of one job as an HTML page."""
     fails = failing(fail_on, patterns, exit_code=exit_code)
     needed = "report.html.page"
-    job, diagnosis = diagnosed(paths, patterns or (), checkpoints or (), workers, later=needed)
+    job, diagnosis = diagnosed(
+        paths, patterns or (), checkpoints or (), workers, later=needed, topology=topology
+    )
     from diagnose.report import html
 
     page = html.render(job, diagnosis, title=title, redact=not no_redact)

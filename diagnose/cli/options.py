@@ -66,6 +66,16 @@ Checkpoints = Annotated[
         help="Folder of the job's checkpoints (default: its log folders).",
     ),
 ]
+Places = Annotated[
+    Path | None,
+    typer.Option(
+        "--topology",
+        metavar="FILE",
+        parser=path,
+        help="Where the nodes are: a CSV (host,rack,leaf), Slurm's topology file, kubectl's nodes, "
+        "Topograph's or ibnetdiscover's output.",
+    ),
+]
 ExitCode = Annotated[
     bool, typer.Option("--exit-code", help="Exit with status 1 if the job hung or failed.")
 ]

@@ -11,6 +11,7 @@ from diagnose.fleet.columns import tally
 
 ALPHA = 0.01
 MIN_INCIDENTS = 3
+RAIL_SHARE = 2 / 3  # of the excess, on one rail
 LEAST_EXPECTED = 0.5  # below, a ratio says little
 
 
@@ -23,6 +24,7 @@ class Places:
     host: np.ndarray
     width: np.ndarray  # 0: only who is blamed is known; 1: one node, 2: two, 3: up to four …
     blamed: np.ndarray
+    rail: np.ndarray  # which GPU of the node is to blame; -1: not known, or the node is not
 
     def without(self, hosts: np.ndarray) -> Places:
         """The places without the jobs in which any of the hosts of a mask took part."""
@@ -30,8 +32,29 @@ class Places:
         gone[self.job[hosts[self.host]]] = True
         keep = ~gone[self.job]
         return Places(
-            self.hosts, self.job[keep], self.host[keep], self.width[keep], self.blamed[keep]
+            self.hosts, self.job[keep], self.host[keep], self.width[keep], self.blamed[keep],
+            self.rail[keep],
+        )  # fmt: skip
+
+    def rail_of(self, hosts: np.ndarray, expected: float) -> int | None:
+        """The rail (a GPU of each host, and its adapter) that has the excess of these hosts.
+
+        None where blame is not on one rail more often than elsewhere, or much of it without it.
+        """
+        known = self.rail >= 0
+        own, rest = (
+            np.bincount(self.rail[known & there], minlength=1)
+            for there in (hosts[self.host], ~hosts[self.host])
         )
+        count, rails = int(own.sum()), max(len(own), len(rest))
+        if count < MIN_INCIDENTS or rails < 2:
+            return None
+        rail = int(own.argmax())
+        blamed = int(own[rail])
+        share = (float(rest[rail : rail + 1].sum()) + 1) / (float(rest.sum()) + rails)
+        p = float(binomial(count, share)[blamed:].sum()) * rails
+        explained = blamed - share * expected >= RAIL_SHARE * (count - expected)
+        return rail if p <= ALPHA and explained else None
 
 
 @dataclass(frozen=True, slots=True)

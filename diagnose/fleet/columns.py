@@ -19,7 +19,7 @@ LISTS = ("hosts", "culprit_hosts", "frameworks")
 NUMBERS = ("gpu_hours_lost", "ranks", "duration_hung_s")
 TIMES = ("onset", "ended", "started")
 UNIQUE = ("job", "source", "tag")
-COLUMNS = (*TEXTS, *LISTS, *NUMBERS, *TIMES, *UNIQUE, "mtime", "notes")
+COLUMNS = (*TEXTS, *LISTS, *NUMBERS, *TIMES, *UNIQUE, "mtime", "notes", "culprit_ranks")
 UNKNOWN = "unknown"  # class of a job whose cause is not known, also where it clearly failed
 _AT_ONCE = 1 << 18
 _DICTIONARY = pa.dictionary(pa.int32(), pa.string())
@@ -51,7 +51,8 @@ def part(table: pa.Table) -> Part:
         texts=texts | {"note": _last_notes(column("notes"), texts["class"])},
         unique={name: pc.fill_null(column(name), "") for name in UNIQUE},
         lists={name: _lists(column(name)) for name in LISTS},
-        numbers={name: _number(column(name)) for name in NUMBERS},
+        numbers={name: _number(column(name)) for name in NUMBERS}
+        | {"culprit": _only(column("culprit_ranks"))},
         times={name: _time(column(name)) for name in TIMES} | {"mtime": _written(column("mtime"))},
     )
 
@@ -83,6 +84,14 @@ def _lists(column: pa.Array) -> tuple[np.ndarray, pa.DictionaryArray]:
 def _number(column: pa.Array) -> np.ndarray:
     """Numbers; NaN where there is none."""
     found: np.ndarray = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _only(column: pa.Array) -> np.ndarray:
+    """The one number of each list; NaN where there are none or several."""
+    alone = pc.fill_null(pc.equal(pc.list_value_length(column), 1), False)
+    found = np.full(len(column), np.nan, dtype=np.float32)
+    found[alone.to_numpy(zero_copy_only=False)] = pc.list_flatten(column.filter(alone))
     return found
 
 
@@ -159,10 +168,6 @@ class Lists:
         """How many items each row has."""
         return tally(self.rows, self.size)
 
-    def keys(self) -> np.ndarray:
-        """One number for each pair, ascending."""
-        return pair_keys(self.rows, self.items, self.values)
-
     def only(self, mask: np.ndarray) -> Lists:
         """The same lists in the rows of the mask, and empty ones elsewhere."""
         keep = mask[self.rows]
@@ -180,14 +185,29 @@ class Lists:
 
     def union(self, other: Lists) -> Lists:
         """What is in either of two lists of the same rows and values."""
-        keys, more = self.keys(), other.keys()
-        more = more[~positions(more, keys)[0]]
-        if not len(more):
+        there, places = self.find(other)
+        if there.all():
             return self
-        places, added = np.searchsorted(keys, more), pairs(more, self.size, self.values)
-        del keys
-        rows = np.insert(self.rows, places, added.rows)
-        return Lists(rows, np.insert(self.items, places, added.items), self.size, self.values)
+        places, more = places[~there], ~there
+        rows = np.insert(self.rows, places, other.rows[more])
+        items = np.insert(self.items, places, other.items[more])
+        return Lists(rows, items, self.size, self.values)
+
+    def find(self, other: Lists) -> tuple[np.ndarray, np.ndarray]:
+        """Which pairs of another list with the same rows and values are here, and where.
+
+        Of one that is not the place where it would be. By halves in each row, so that nothing is
+        made of the pairs here, which are the most that there is of a large fleet.
+        """
+        low = np.searchsorted(self.rows, other.rows)
+        high = ends = np.searchsorted(self.rows, other.rows, "right")
+        while (open_ := low < high).any():
+            middle = (low + high) // 2
+            less = open_ & (self.items[np.minimum(middle, len(self.items) - 1)] < other.items)
+            low, high = np.where(less, middle + 1, low), np.where(open_ & ~less, middle, high)
+        there = low < ends
+        there[there] = self.items[low[there]] == other.items[there]
+        return there, low
 
     def among(self, rows: np.ndarray) -> np.ndarray:
         """The items of all these rows, one after another."""
@@ -219,28 +239,20 @@ class Lists:
 
 def pair_keys(rows: np.ndarray, items: np.ndarray, values: Sequence[str]) -> np.ndarray:
     """One number for each pair of a row and an item."""
-    found: np.ndarray = rows.astype(np.int64) * max(1, len(values)) + items
+    found: np.ndarray = rows.astype(np.int64)
+    found *= max(1, len(values))
+    found += items
     return found
 
 
 def pairs(keys: np.ndarray, size: int, values: Sequence[str]) -> Lists:
-    """Lists from the numbers of pairs, see `Lists.keys`, in any order and also twice."""
+    """Lists from the numbers of pairs, see `pair_keys`, in any order and also twice."""
     if np.any(keys[1:] <= keys[:-1]):
         keys = np.sort(keys)  # np.unique hashes, which takes ten times as long
         keys = keys[np.concatenate(([True], keys[1:] != keys[:-1]))]
     width = max(1, len(values))
     rows, items = (keys // width).astype(np.int32), (keys % width).astype(np.int32)
     return Lists(rows, items, size, values)
-
-
-def positions(wanted: np.ndarray, among: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Which of `wanted` are in the ascending numbers `among`, and where those are."""
-    if not len(among):
-        return np.zeros(len(wanted), dtype=bool), np.zeros(0, dtype=np.int64)
-    places = np.searchsorted(among, wanted)
-    places[places == len(among)] = 0
-    found = among[places] == wanted
-    return found, places[found]
 
 
 def tally(keys: np.ndarray, size: int) -> np.ndarray:

@@ -14,7 +14,7 @@ from functools import reduce
 import numpy as np
 
 from diagnose.errors import InputError
-from diagnose.fleet.columns import Coded, positions
+from diagnose.fleet.columns import Coded
 from diagnose.fleet.jobs import NEVER, Jobs
 
 CAUSE, HOST, WEEK, SIZE, FRAMEWORK = "cause", "host", "week", "size", "framework"
@@ -139,7 +139,7 @@ def _host_places(jobs: Jobs) -> Places:
     rows = np.concatenate((both.rows, alone))
     keys = np.concatenate((both.items, np.full(len(alone), len(both.values))))
     paid = np.zeros(len(rows), dtype=bool)
-    paid[positions(culprits.keys(), both.keys())[1]] = True
+    paid[both.find(culprits)[1]] = True
     return Places(rows, keys, [*both.values, NOT_KNOWN], paid)
 
 

@@ -8,6 +8,7 @@
 | ending | of jobs without a known cause: the first line of evidence, or what was said instead |
 | time | UTC, when it went wrong or ended |
 | day, week | days since 1970 of that time, and of the Monday before it; NEVER without a time |
+| rail | which GPU of its host, and so which adapter, the only culprit has; -1: not known |
 | incident | the same number for retries: same hosts, fingerprint, day |
 | held_h, ran_h | hours from the first to the last line, and to the onset; NaN where not known |
 
@@ -85,6 +86,7 @@ class Jobs:
     by_file: np.ndarray
     day: np.ndarray
     week: np.ndarray
+    rail: np.ndarray
     incident: np.ndarray
     troubled: np.ndarray
     unreadable: np.ndarray
@@ -186,6 +188,7 @@ def joined(parts: Sequence[Part], endings: Mapping[str, str]) -> Jobs:
     day = np.where(np.isnat(time), NEVER, time.astype("datetime64[D]").astype(np.int64))
     day = day.astype(np.int32)
     troubled = verdict.where(TROUBLED.__contains__)
+    pa.default_memory_pool().release_unused()
     return Jobs(
         job=_distinct(unique["job"], source),
         source=source,
@@ -213,6 +216,7 @@ def joined(parts: Sequence[Part], endings: Mapping[str, str]) -> Jobs:
         by_file=by_file,
         day=day,
         week=np.where(day == NEVER, NEVER, day - (day + 3) % 7),  # 1970 began on a Thursday
+        rail=_rails(numbers["culprit"], numbers["ranks"], hosts.lengths()),
         incident=_incidents(hosts, culprits, texts["fingerprint"], day, troubled),
         troubled=troubled,
         unreadable=~verdict.where((*TROUBLED, *WELL).__contains__),
@@ -288,7 +292,9 @@ def _lists(parts: Sequence[Part], name: str, names: Mapping[str, str], values: l
         rows.append(found.rows + np.int32(first))
         items.append(found.items)
         first += len(lengths)
-    return Lists(np.concatenate(rows), np.concatenate(items), first, values)
+    whole = np.concatenate(rows)
+    rows.clear()
+    return Lists(whole, np.concatenate(items), first, values)
 
 
 def _values(parts: Sequence[Part], name: str) -> list[str]:
@@ -348,6 +354,15 @@ def _lengths(
     return np.where(np.isnan(hung), np.nan, held), np.maximum(held - hung, 0)
 
 
+def _rails(culprit: np.ndarray, ranks: np.ndarray, hosts: np.ndarray) -> np.ndarray:
+    """The number of the culprit on its host, where all hosts have the same number of ranks."""
+    each = ranks / np.maximum(hosts, 1)
+    known = (culprit < ranks) & (each > 1) & (each <= MAX_RANKS_A_HOST) & (each == each.round())
+    found = np.full(len(ranks), -1, dtype=np.int8)
+    found[known] = culprit[known] % each[known]
+    return found
+
+
 def _incidents(
     hosts: Lists, culprits: Lists, marks: Coded[str], day: np.ndarray, troubled: np.ndarray
 ) -> np.ndarray:
@@ -379,7 +394,9 @@ def read(results: Path) -> Jobs:
         raise InputError(f"{folder} holds no jobs yet: {_why_none(folder)}")
     sources = unexplained(found)
     endings = {one["source"]: _ending(one) for one in diagnoses(folder, sources)}
-    return joined(found, endings)
+    jobs = joined(found, endings)
+    pa.default_memory_pool().release_unused()  # gives back what is free between the columns
+    return jobs
 
 
 def _why_none(results: Path) -> str:

@@ -32,10 +32,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnose.fleet.blame import ALPHA, LEAST_EXPECTED, MIN_INCIDENTS, Places, chance, counted
-from diagnose.fleet.columns import Lists, pair_keys, pairs, positions, span, tally, total
+from diagnose.fleet.columns import Lists, pair_keys, pairs, span, tally, total
 from diagnose.fleet.jobs import Jobs
-from diagnose.fleet.topology import Topology
 from diagnose.fleet.units import Unit, suspect_units
+from diagnose.parse.topology import Topology
+from diagnose.parse.topology import placed as units_of
 from diagnose.text.ranks import runs
 
 MIN_RATIO = 3.0
@@ -49,6 +50,7 @@ class Node:
     jobs: int
     blamed: int
     victim: int  # took part in a job where another node was blamed
+    unit: str | None = None  # where it is, of the level `Nodes.level`
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,8 @@ class Suspect:
 
     `jobs`, `blamed` and `expected` (blamed incidents, had it been like the rest) are without the
     jobs of stronger suspects. `p` is adjusted for the number of nodes. `gpu_hours_lost` sums the
-    jobs in which it was blamed, None if no cost is known.
+    jobs in which it was blamed, None if no cost is known. `rail` is the number of the GPU, and so
+    of the adapter, that nearly all the blame is on, None where it is not one.
     """
 
     host: str
@@ -72,6 +75,7 @@ class Suspect:
     gpu_hours_lost: float | None
     first_seen: str | None
     last_seen: str | None
+    rail: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,7 @@ class Nodes:
     """All nodes, most suspect first, and what the comparison rests on.
 
     `units` are those of the topology that explain an excess; their nodes are no suspects for it.
+    `level` is the one by which a map of the nodes is drawn, None without a topology.
 
     Of the `jobs_without_hosts`, of which it is not known where they ran, `blamed_without_hosts` are
     compared as well, by the host they blame.
@@ -87,6 +92,7 @@ class Nodes:
     units: list[Unit]
     suspects: list[Suspect]
     nodes: list[Node]
+    level: str | None
     jobs_compared: int
     jobs_without_hosts: int
     blamed_without_hosts: int
@@ -99,11 +105,15 @@ def nodes(jobs: Jobs, causes: Collection[str], topology: Topology | None = None)
     blamed_only = unknown & (named.lengths() > 0)
     placed = ~jobs.unreadable & (~unknown | blamed_only)
     places = _places(jobs, named, placed)
-    units, rest = suspect_units(places, topology) if topology else ([], places)
-    suspects = _suspects(rest)
+    hosts = places.hosts
     took_part, blamed, victims = _counts(places)
+    units, places = suspect_units(places, topology) if topology else ([], places)
+    suspects = _suspects(places)
+    level = _drawn(topology) if topology else None
+    of = units_of(topology.levels[level] if topology and level else {}, hosts)
     records = [
-        Node(host, took_part[at], blamed[at], victims[at]) for at, host in enumerate(places.hosts)
+        Node(host, took_part[at], blamed[at], victims[at], of[at] or None)
+        for at, host in enumerate(hosts)
     ]
     flagged = {suspect.host: order for order, suspect in enumerate(suspects)}
     records.sort(
@@ -118,10 +128,19 @@ def nodes(jobs: Jobs, causes: Collection[str], topology: Topology | None = None)
             for suspect in suspects
         ],
         nodes=records,
+        level=level,
         jobs_compared=len(np.unique(jobs.incident[placed])),
         jobs_without_hosts=int(unknown.sum()),
         blamed_without_hosts=int(blamed_only.sum()),
     )
+
+
+def _drawn(topology: Topology) -> str | None:
+    """The level of a map: racks, else the smallest units that have several nodes."""
+    several = [
+        name for name, units in topology.levels.items() if len({*units.values()}) < len(units)
+    ]
+    return next((name for name in several if name.lower() == "rack"), next(iter(several), None))
 
 
 def _named(jobs: Jobs, causes: Collection[str]) -> Lists:
@@ -133,7 +152,7 @@ def _named(jobs: Jobs, causes: Collection[str]) -> Lists:
         & ~jobs.confidence.where("low".__eq__)
     )
     took_part, blamed = hosts.lengths(), culprits.lengths()
-    there = positions(culprits.keys(), hosts.keys())[0]
+    there = hosts.find(culprits)[0]
     both = np.bincount(culprits.rows[there], minlength=hosts.size)
     alone = (took_part == 1) & (blamed == both)  # nobody, or itself
     most = (took_part > 0) & (2 * blamed > took_part + blamed - both)
@@ -160,13 +179,14 @@ def _places(jobs: Jobs, named: Lists, placed: np.ndarray) -> Places:
     accused = pairs(votes[count == most[jobs_voted]], len(first), named.values)
     whole = hosts.union(accused)
     blamed = np.zeros(len(whole.rows), dtype=bool)
-    blamed[positions(accused.keys(), whole.keys())[1]] = True
+    blamed[whole.find(accused)[1]] = True
     known = tally(whole.items, len(whole.values)) > 0
     host = (np.cumsum(known) - 1).astype(np.int32)[whole.items]
     wide = np.searchsorted(1 << np.arange(32), whole.lengths() - 1, side="right").astype(np.int8)
     wide = np.where(hosts.lengths() > 0, wide + 1, 0)
     names = [whole.values[item] for item in np.flatnonzero(known).tolist()]
-    return Places(names, whole.rows, host, wide[whole.rows], blamed)
+    rail = np.where(blamed, jobs.rail[rows[first]][whole.rows], -1).astype(np.int8)
+    return Places(names, whole.rows, host, wide[whole.rows], blamed, rail)
 
 
 def _suspects(places: Places) -> list[Suspect]:
@@ -187,14 +207,16 @@ def _suspects(places: Places) -> list[Suspect]:
         if p > ALPHA:
             return found
         flagged.add(worst)
+        mask = np.arange(len(places.hosts)) == worst
+        rail = places.rail_of(mask, float(expected[worst]))
         found.append(
             Suspect(
                 places.hosts[worst], int(counts.places[worst].sum()), int(total[worst]),
                 round(float(expected[worst]), 3), round(float(ratio[worst]), 2), p,
-                0, {}, [], None, None, None,
+                0, {}, [], None, None, None, rail,
             )
         )  # fmt: skip
-        places = places.without(np.arange(len(places.hosts)) == worst)
+        places = places.without(mask)
         counts = counted(places, widths)
 
 
@@ -216,7 +238,7 @@ def _completed(suspect: Suspect, victim: int, jobs: Jobs, rows: np.ndarray) -> S
     return Suspect(
         suspect.host, suspect.jobs, suspect.blamed, suspect.expected, suspect.ratio, suspect.p,
         victim, dict(Counter(jobs.cause.of(rows)).most_common()), jobs.names(rows),
-        None if cost is None else round(cost, 3), first, last,
+        None if cost is None else round(cost, 3), first, last, suspect.rail,
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """How long jobs ran between failures, and which part of the GPU-hours did work.
 
-The definitions are those of "Revisiting Reliability in Large-Scale Machine Learning Research
-Clusters" (HPCA 2025, arXiv 2410.21680), as far as the logs of jobs have what they ask for:
+The terms are those of "Revisiting Reliability in Large-Scale Machine Learning Research Clusters"
+(HPCA 2025, arXiv 2410.21680), the definitions what the logs of jobs allow:
 
 - MTBF of a size: hours that its jobs ran before anything went wrong, per failure. What was ended
   from outside (a limit, a person, preemption) is no failure but ends the time at risk.
@@ -25,7 +25,7 @@ import numpy as np
 
 from diagnose.fleet import intervals
 from diagnose.fleet.grouping import sizes
-from diagnose.fleet.jobs import Jobs
+from diagnose.fleet.jobs import OTHER, Jobs
 
 RUN = "run"  # the label whose value all jobs of a run share
 CHECKPOINT_H = 1.0
@@ -69,10 +69,13 @@ class Reliability:
     """The whole fleet. `lost`: from onset to end, `rework`: since the last checkpoint.
 
     `mtbf_gpu` and `mtbf_gpu_node` are for one GPU: by any failure, and by those tied to a node.
+    What `others` lost, jobs that went wrong for a cause that is not asked for, counts as work:
+    goodput and ETTR are then what the asked causes leave of all hours.
     """
 
     jobs: int
     unmeasured: int
+    others: int
     gpu_hours: float
     gpu_hours_lost: float
     gpu_hours_rework: float
@@ -124,6 +127,7 @@ def reliability(
     return Reliability(
         jobs=len(rows),
         unmeasured=int(readable.sum()) - len(rows),
+        others=int(jobs.verdict.where(OTHER.__eq__)[rows].sum()),
         gpu_hours=round(float((held * gpus).sum()), 1),
         gpu_hours_lost=round(float((lost * gpus).sum()), 1),
         gpu_hours_rework=round(float((rework * gpus).sum()), 1),

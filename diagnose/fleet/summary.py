@@ -21,8 +21,8 @@ from diagnose.fleet.jobs import OTHER, Jobs
 from diagnose.fleet.nodes import Nodes, nodes
 from diagnose.fleet.recurring import Gap, Recurring, recurring, unknowns, unreadable
 from diagnose.fleet.reliability import CHECKPOINT_H, Reliability, reliability
-from diagnose.fleet.topology import Topology
 from diagnose.fleet.trend import Trends, trends
+from diagnose.parse.topology import Topology
 
 SCHEMA = "diagnose-fleet/1"
 MAX_WORST = 20

@@ -23,7 +23,7 @@ from diagnose.fleet.blame import (
     chance,
     counted,
 )
-from diagnose.fleet.topology import Topology
+from diagnose.parse.topology import Topology, placed
 
 NODE = "node"
 MIN_RATIO = 1.5  # a large unit has many nodes that are well
@@ -35,7 +35,8 @@ LEFT_ALPHA = 0.001  # of what a unit shows without a part of it
 class Unit:
     """A rack, a switch … whose nodes are blamed too often; its numbers are as those of a Suspect.
 
-    `places` counts its nodes once for each job they took part in.
+    `places` counts its nodes once for each job they took part in. `rail` is the GPU of each node,
+    and so the adapter, that has the excess, None where it is not one.
     """
 
     level: str
@@ -46,6 +47,7 @@ class Unit:
     expected: float
     ratio: float
     p: float
+    rail: int | None
 
 
 class _Level:
@@ -53,10 +55,7 @@ class _Level:
 
     def __init__(self, name: str, hosts: Sequence[str], units: Mapping[str, str]) -> None:
         self.name = name
-        alike: dict[str, str] = {}  # a name without its domain, of hosts of one unit
-        for host, unit in units.items():
-            alike[_bare(host)] = unit if alike.get(_bare(host), unit) == unit else ""
-        stated = [units.get(host) or alike.get(_bare(host), "") for host in hosts]
+        stated = placed(units, hosts)
         self.names = ["", *sorted({*stated} - {""})]
         number = {unit: at for at, unit in enumerate(self.names)}
         self.of = np.array([number[unit] for unit in stated], dtype=np.int64)
@@ -69,12 +68,6 @@ class _Level:
         for target, one in zip(found, (counts.places, counts.blamed), strict=True):
             np.add.at(target, self.of, one)
         return Tally(*found)
-
-
-def _bare(host: str) -> str:
-    """The name of a host without its domain; an address as it is."""
-    name = host.partition(".")[0]
-    return host if name.isdigit() else name
 
 
 def suspect_units(places: Places, topology: Topology) -> tuple[list[Unit], Places]:
@@ -91,20 +84,22 @@ def suspect_units(places: Places, topology: Topology) -> tuple[list[Unit], Place
         if inside is None:
             break
         level, hosts = _smallest(counts, levels, inside, tests)
-        rest = rest.without(hosts)
-        if level.name == NODE:
-            continue  # it becomes a suspect
         p, expected = _group(counts, hosts)
+        rail = rest.rail_of(hosts, expected)
+        others = rest.without(hosts)
+        if level.name == NODE:
+            rest = others
+            continue  # it becomes a suspect
+        places, rest = others if places is rest else places.without(hosts), others
         blamed = int(counts.blamed[hosts].sum())
         name = level.names[level.of[np.flatnonzero(hosts)[0]]]
         found.append(
             Unit(
                 level.name, name, int(hosts.sum()), int(counts.places[hosts].sum()), blamed,
                 round(expected, 3), round(blamed / max(expected, LEAST_EXPECTED), 2),
-                min(1.0, p * tests),
+                min(1.0, p * tests), rail,
             )
         )  # fmt: skip
-        places = places.without(hosts)
     return found, places
 
 

@@ -17,7 +17,7 @@ from diagnose.diagnosis import (
     Verdict,
     WaitGraph,
 )
-from diagnose.infer.advise import narrative, remedies
+from diagnose.infer.advise import narrative, remedies, shared
 from diagnose.infer.advise.remedies import capture_next
 from diagnose.infer.decide import ranking
 from diagnose.infer.decide.culprits import name_culprits, put_on_nodes
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
 def diagnose(job: Job) -> Diagnosis:
     """The verdict on a job. Deterministic: the same events in any order give the same verdict."""
-    result = _diagnose(job)
+    result = shared.added(_diagnose(job), job.topology, job.events)
     if job.checkpoints is None:
         return result
     from diagnose.infer.advise import checkpoints  # noqa: PLC0415  most jobs come without

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from diagnose.infer.stacks.classify import Place
     from diagnose.infer.stacks.groups import PlaceClass
     from diagnose.parse.comm_rank import CommRank
+    from diagnose.parse.topology import Topology
     from diagnose.timeline.pace import Pace
 
 
@@ -46,9 +47,9 @@ class Job:
     `collectives` is the table of all operations that dumps tell of (None without any), `groups` has
     the process groups, also those of communicators in which nothing was called yet, `places` the
     ranks that stand alike by their stacks, `checkpoints` what its folders hold of these (None where
-    nothing does). `notes` says what was cut or could not be read, for people; `unread` names the
-    sources that were not read to their end, as `name: reason`: with any, an end that looks good
-    proves nothing.
+    nothing does), `topology` where its hosts are (None where nobody says it). `notes` says what was
+    cut or could not be read, for people; `unread` names the sources that were not read to their
+    end, as `name: reason`: with any, an end that looks good proves nothing.
     """
 
     sources: list[Source]
@@ -57,6 +58,7 @@ class Job:
     notes: list[str] = field(default_factory=list)
     documents: Artifacts = field(default_factory=Artifacts)
     checkpoints: Inspection | None = None
+    topology: Topology | None = None
     unread: list[str] = field(default_factory=list)
 
     @property

@@ -184,6 +184,9 @@ def each(value: T, change: Any, name: str = "") -> T:
         return value
     if isinstance(value, list):
         return cast(T, _items(value, change, name))
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        own = zip(value, value._fields, strict=True)
+        return type(value)(*(each(item, change, field) for item, field in own))
     if isinstance(value, tuple):
         return cast(T, tuple(_items(value, change, name)))
     if isinstance(value, dict):

@@ -26,7 +26,7 @@ from diagnose.diagnosis import (
     RemedyStep,
     SourceLine,
 )
-from diagnose.text.ranks import plural, ranks_phrase
+from diagnose.text.ranks import counted, plural, ranks_phrase
 from diagnose.text.times import duration
 
 if TYPE_CHECKING:
@@ -177,6 +177,7 @@ def facts(diagnosis: Diagnosis) -> dict[str, str]:
     return {
         "cause": diagnosis.root_cause.cause if bad else "",
         "culprits": joined(who, diagnosis.culprits.why) if who else "",
+        "in common": in_common(diagnosis),
         "onset": onset(diagnosis.onset) if failed or diagnosis.onset.time else "",
         "phase" if bad else "last phase": phase(diagnosis.phase) if diagnosis.phase else "",
         "progress": progress(diagnosis.progress),
@@ -185,6 +186,21 @@ def facts(diagnosis: Diagnosis) -> dict[str, str]:
         "restart": restart(diagnosis) if bad else "",
         "job": job(diagnosis.job),
     }
+
+
+def in_common(diagnosis: Diagnosis) -> str:
+    """`all 3 culprit hosts are in rack r7, which has 4 of 64 (by chance 0.02 %)`, or ""."""
+    found = diagnosis.shared
+    if found is None:
+        return ""
+    kind = "culprit hosts" if diagnosis.culprits.hosts else "hosts of the missing ranks"
+    who = f"all {len(found.suspects)} {kind}"
+    chance = f"{100 * found.p:.2f} %" if found.p >= 0.0001 else "below 0.01 %"
+    if found.level == "rail":
+        return f"adapter {found.unit} on {who} (by chance {chance})"
+    place = "NVLink domain" if found.level == "nvlink" else found.level
+    size = f"which has {found.hosts} of the job's {counted(found.of_hosts, 'host')}"
+    return f"{who} are in {place} {found.unit}, {size} (by chance {chance})"
 
 
 def onset(found: Onset) -> str:

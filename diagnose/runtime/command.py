@@ -96,9 +96,12 @@ def reuse_memory() -> None:
 def return_memory() -> None:
     """Give freed blocks of some MiB back to the system: the opposite of `reuse_memory`.
 
-    For columns of a million jobs, of which each is used once and none fits where another was.
+    For columns of a million jobs, of which each is used once and none fits where another was; those
+    of Arrow too, if it is not imported yet, as its own allocator keeps what it had.
     """
     import ctypes  # noqa: PLC0415  few need it
+
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # of glibc
     if mallopt is not None:

@@ -11,7 +11,7 @@ import pytest
 
 from diagnose.catalog.load import load_catalog
 from diagnose.fleet.causes import count, weeks
-from diagnose.fleet.columns import pairs, positions, split, total
+from diagnose.fleet.columns import Lists, pairs, split, total
 from diagnose.fleet.grouping import NOT_KNOWN
 from diagnose.fleet.jobs import Jobs
 from diagnose.fleet.nodes import nodes
@@ -177,10 +177,25 @@ def test_pairs_are_sorted_and_none_is_there_twice() -> None:
     assert none.among(np.array([0, 1])).tolist() == []
 
 
+def test_pairs_are_found_as_a_search_through_all_of_them() -> None:
+    rng = np.random.default_rng(5)
+    many, few = (pairs(rng.integers(40 * 30, size=n), 40, [str(n) for n in range(30)])
+                 for n in (500, 60))  # fmt: skip
+    keys, wanted = (one.rows * 30 + one.items for one in (many, few))
+    there, places = many.find(few)
+    assert there.tolist() == np.isin(wanted, keys).tolist()
+    assert places.tolist() == np.searchsorted(keys, wanted).tolist()
+    both = many.union(few)
+    assert (both.rows * 30 + both.items).tolist() == np.union1d(keys, wanted).tolist()
+
+
 def test_helpers_of_nothing() -> None:
     nothing = np.zeros(0, dtype=np.int64)
     assert list(split(nothing)) == []
-    assert positions(np.array([1]), nothing)[0].tolist() == [False]
+    some = Lists(np.array([0]), np.array([0]), 1, ["a"])
+    none = Lists(nothing, nothing, 1, ["a"])
+    assert [one.tolist() for one in none.find(some)] == [[False], [0]]
+    assert [one.tolist() for one in some.find(none)] == [[], []]
     assert total(np.zeros(0)) is None
     assert total(np.array([np.nan])) is None
     assert total(np.array([np.nan, 2.0])) == 2.0

@@ -10,7 +10,9 @@ import pytest
 from benchmarks.make_fleet import SHAPES, plant, write
 from diagnose.catalog.load import load_catalog
 from diagnose.fleet import read
+from diagnose.fleet.grouping import Filter, chosen
 from diagnose.fleet.reliability import Reliability, reliability
+from diagnose.report.fleet.words import goodput
 
 from .frames import BEGIN, failed, frame, row, typed
 
@@ -93,6 +95,17 @@ def test_jobs_of_one_moment_ran_for_no_time() -> None:
     found = measure(failed("1", **GPU, **span(1, 1, onset=1)))
     assert (found.mtbf_gpu_node.hours, found.goodput, found.ettr) == (0.0, None, None)
     assert {one.ettr for one in found.projections} == {None}
+
+
+def test_what_other_causes_lost_counts_as_work() -> None:
+    rows = [failed("gpu", **GPU, **span(0, 6, onset=5)), failed("own", **span(0, 4, onset=2))]
+    jobs = chosen(typed(frame(*rows)), Filter(causes=("hw",)))
+    found = reliability(jobs, CATALOG.external_ends, CATALOG.node_causes, 0)
+    assert (found.others, found.gpu_hours_lost, found.mtbf_gpu.failures) == (1, 16, 1)
+    assert found.goodput == pytest.approx(9 / 10)
+    assert goodput(found).endswith("; what 1 job lost by other causes counts as work")
+    assert measure(*rows, checkpoint_h=0).others == 0
+    assert measure(*rows, checkpoint_h=0).goodput == pytest.approx(7 / 10)
 
 
 def test_the_interval_of_checkpoints_is_of_the_caller() -> None:

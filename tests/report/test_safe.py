@@ -1,6 +1,7 @@
 """Hostile text and secrets do not pass."""
 
 import json
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from diagnose.diagnosis import Evidence
 from diagnose.redact.redactor import mask, secrets_only
-from diagnose.report.safe import clean, masked, safe
+from diagnose.report.safe import clean, each, masked, safe
 
 from .samples import ALL, HUNG
 
@@ -83,6 +84,26 @@ def test_safe_reaches_every_string(name: str) -> None:
     for text in strings(safe(ALL[name], secrets_only()).to_dict()):
         assert all(line.isprintable() for line in text.split("\n"))
         assert "hf_" not in text
+
+
+class Pair(NamedTuple):
+    """A tuple with names, one of them as that of an item in a list."""
+
+    name: str
+    parts: tuple[str, ...]
+
+
+def test_tuples_keep_their_type_and_names() -> None:
+    seen: list[str] = []
+
+    def change(text: str, field: str) -> str:
+        seen.append(field)
+        return text.upper()
+
+    found = each([Pair("a", ("b", "c"))], change, "pairs")
+    assert found == [Pair("A", ("B", "C"))]
+    assert type(found[0]) is Pair
+    assert seen == ["name", "parts", "parts"]
 
 
 def test_masked_changes_secrets_only() -> None:

@@ -7,6 +7,7 @@ sorting, searching and the switch of colours are missing.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from diagnose.fleet.nodes import Nodes, fold
 from diagnose.fleet.summary import Fleet
 from diagnose.report.fleet import words
 from diagnose.report.html.shell import asset, embedded, policy, template
-from diagnose.report.safe import scrubber
+from diagnose.report.safe import cut, scrubber
 from diagnose.report.words import names
 
 _PACKAGE = "diagnose.report.fleet"
@@ -69,6 +70,7 @@ def render(
         suspects=set(suspects),
         trend=weeks,
         cloud=nodes,
+        racks=racks(fleet.nodes),
         reports=reports,
         words=words,
         HEIGHT=HEIGHT,
@@ -154,6 +156,10 @@ HEIGHT = 190  # pixels of the drawing, without labels
 MAX_KINDS = 5  # causes with a colour of their own
 MAX_LABELS = 12  # of an axis
 LINE = 14  # pixels
+MAX_CELLS = 20_000  # nodes of a map
+MAX_NAME = 64  # characters of a node or rack in it
+HEATS = (2.0, 4.0, 8.0)  # times the blame that the jobs of a node explain
+_PARTS = re.compile(r"(\D*)(\d{0,18})")
 OTHERS = "others"
 
 
@@ -208,6 +214,23 @@ class Cloud:
     dots: list[Dot]
     along: list[Label] = field(default_factory=list)
     upright: list[Label] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A node: `heat` from 0 to 4 says how much more often it is blamed than its jobs explain."""
+
+    heat: int
+    tip: str
+    suspect: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rack:
+    """The nodes of a rack, or of what else the map is drawn by."""
+
+    name: str
+    cells: list[Cell]
 
 
 def trend(fleet: Fleet) -> Trend | None:
@@ -265,6 +288,28 @@ def cloud(nodes: Nodes) -> Cloud | None:
     marks = [Label(round(mark / right * 100, 2), f"{mark:,}", bool(at % 2))
              for at, mark in enumerate(along)]  # fmt: skip
     return Cloud(_named_apart(dots), marks, _upright(top, upright))
+
+
+def racks(nodes: Nodes) -> list[Rack]:
+    """The map of the nodes by rack, in the order of their names; none where it is not known."""
+    placed = [node for node in nodes.nodes if node.unit]
+    blamed = sum(node.blamed for node in placed)
+    if not blamed or len(placed) > MAX_CELLS:
+        return []
+    rate = blamed / max(1, sum(node.jobs for node in placed))
+    suspects = {suspect.host for suspect in nodes.suspects}
+    found: dict[str, list[Cell]] = {}
+    for node in sorted(placed, key=lambda node: natural(node.host)):
+        ratio = node.blamed / max(rate * node.jobs, 1.0)
+        heat = min(4, int(node.blamed > 0) + sum(ratio >= least for least in HEATS))
+        tip = f"{cut(node.host, MAX_NAME)}: {node.blamed:,} of {node.jobs:,}"
+        found.setdefault(node.unit or "", []).append(Cell(heat, tip, node.host in suspects))
+    return [Rack(cut(name, MAX_NAME), found[name]) for name in sorted(found, key=natural)]
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """A key by which `n2` is before `n10`."""
+    return [(int(digits or 0), text) for text, digits in _PARTS.findall(name[:MAX_NAME])]
 
 
 def _named_apart(dots: Sequence[Dot]) -> list[Dot]:

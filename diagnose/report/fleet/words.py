@@ -200,7 +200,9 @@ def goodput(found: Reliability) -> str:
         f"{number(found.gpu_hours_lost)} between failure and end, {number(found.gpu_hours_rework)} "
         f"since the last checkpoint (one every {found.checkpoint_h * 60:,.0f} min is assumed)"
     )
-    return text + (f"; {jobs(found.unmeasured)} unmeasured" if found.unmeasured else "")
+    text += f"; {jobs(found.unmeasured)} unmeasured" if found.unmeasured else ""
+    others = f"; what {jobs(found.others)} lost by other causes counts as work"
+    return text + others * bool(found.others)
 
 
 def mtbf_gpu(found: Reliability) -> str:
@@ -308,9 +310,10 @@ def no_suspects(found: Nodes) -> str:
 
 
 def unit_name(found: Unit) -> str:
-    """`rack R12`, or the name alone where it begins with the level."""
+    """`rack R12`, or the name alone where it begins with the level; with the rail that has it."""
     plain = found.name.lower().startswith(found.level.lower())
-    return found.name if plain else f"{found.level} {found.name}"
+    name = found.name if plain else f"{found.level} {found.name}"
+    return name if found.rail is None else f"{name} rail {found.rail}"
 
 
 def unit(found: Unit) -> str:
@@ -325,6 +328,7 @@ def suspect_more(found: Suspect) -> str:
     """`hw.gpu 20, net.fabric 5; 2025-06-03 to 2025-08-22; 1,234 GPU-hours`."""
     parts = [
         names([f"{cause} {count}" for cause, count in found.causes.items()]),
+        f"nearly all on GPU {found.rail} or its adapter" if found.rail is not None else "",
         days(found.first_seen, found.last_seen),
         f"{number(found.gpu_hours_lost)} GPU-hours" if found.gpu_hours_lost is not None else "",
         f"victim in {jobs(found.victim)}" if found.victim else "",

@@ -223,6 +223,8 @@ def first_facts(diagnosis: Diagnosis, still: cost.Standstill | None) -> list[Fac
         found.append(Fact("To blame", who, words.started_sentence(diagnosis.culprits.why)))
     elif bad:
         found.append(Fact("To blame", "Unknown", "The evidence does not identify a rank or host."))
+    common = words.in_common(diagnosis)
+    found += [Fact("In common", words.capital(common))] * bool(common)
     if diagnosis.onset.time:
         began = clock.moment(_whole(diagnosis.onset.time))
         found.append(Fact("Began", began, words.started_sentence(diagnosis.onset.why)))
