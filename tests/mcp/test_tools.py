@@ -29,8 +29,8 @@ def test_the_tools_say_what_they_are_for() -> None:
         async with Client(server_of(Root(FIXTURES))) as client:
             tools = (await client.list_tools()).tools
             assert [tool.name for tool in tools] == [
-                "triage", "lines", "timeline", "waits", "explain", "match_line", "checkpoint",
-                "fleet",
+                "triage", "lines", "timeline", "waits", "issue_text", "explain", "match_line",
+                "checkpoint", "fleet",
             ]  # fmt: skip
             for tool in tools:
                 assert tool.description
