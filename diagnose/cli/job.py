@@ -336,9 +336,9 @@ def issue(
     checkpoints: Checkpoints = None,
     workers: Workers = None,
 ) -> None:
-    """Write an issue about one job, in the form that a project's maintainers ask for.
+    """Write an issue for the maintainers of NCCL, PyTorch, vLLM and others.
 
-    What they ask for and the job lacks is named with the command that gets it.
+    It has what they ask for; what the job lacks is named with the command that gets it.
     """
     from diagnose.report.issue import issue_text, known_project
 

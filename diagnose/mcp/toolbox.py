@@ -122,14 +122,12 @@ class Toolbox:
         job: JobName,
         project: Annotated[
             str,
-            Field(
-                description="Who is asked: nccl, pytorch, vllm, sglang, verl, deepspeed, ray, slurm."
-            ),
+            Field(description="nccl, pytorch, vllm, sglang, verl, deepspeed, ray or slurm."),
         ],
     ) -> CallToolResult:
-        """Write the job as an issue for a project: what its maintainers ask for, and what is missing.
+        """Write the job as an issue for a project: what maintainers ask for, and what is missing.
 
-        Masked. A person has to read it, and to answer what is left to do by hand, before it is posted.
+        Masked. Before it is posted a person has to read it, and answer what is left open.
         """
         return self._result(lambda: issue(self._jobs.get(job), project))
 

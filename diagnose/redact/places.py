@@ -14,12 +14,14 @@ _LOCAL = frozenset({"localhost", "127.0.0.1", "0.0.0.0", "255.255.255.255"})
 _ADDRESS = re.compile(
     r"(?<![\w.-])(?<!==)(?:\d{1,3}\.){3}\d{1,3}(?![\w.-]*\w\.|\w)"
     r"|(?<![\w:.])(?:[0-9a-fA-F]{1,4}:){4,7}:?[0-9a-fA-F]{1,4}(?![\w:])"
-    r"|(?<![\w:.])(?:fe80|f[cd][0-9a-f]{2}|2[0-9a-f]{3})::?(?:[0-9a-fA-F]{1,4}:?){1,7}(?![\w:])"
+    r"|(?<![\w:.])(?:fe80|f[cd][0-9a-f]{2}|2[0-9a-f]{3})(?=[0-9a-f:]{0,34}::)"
+    r"(?::[0-9a-f]{0,4}){2,7}(?![\w:])"
 )
 _NAMED = re.compile(
     r"\b(SLURM\w*NODELIST|SLURMD_NODENAME|SLURM_(?:SUBMIT|LAUNCH_NODE)\w*|SLURM_JOB_(?:USER|ACCOUNT)"
     r"|MASTER_ADDR|NodeList|BatchHost|NodeName|ReqNodeList|ExcNodeList)=([^\s,;\[]+(?:\[[^\]]*\])?)"
 )
+_LOGGED_IN = re.compile(r"(?<=[\w\]]@)[A-Za-z][\w.-]*(?=:[~/]|\s|$)", re.MULTILINE)
 _PATH = re.compile(r"(?<![\w:/.…\]-])/(?:[^\s/:'\"<>|()=,]{1,200}/){2,40}(?=[^\s/])")
 _PACKAGED = re.compile(r".*/(?=(?:site|dist)-packages/)|.*/lib/(?=python\d)")
 _SYSTEM = ("/dev/", "/proc/", "/sys/", "/etc/", "/usr/", "/opt/", "/lib")
@@ -35,8 +37,9 @@ class Places:
         known = {
             name
             for host in hosts
+            if not _dotted(host)
             for name in (host, host.partition(".")[0])
-            if len(name) > 2 and _TELLING.search(name) and not self._is_local(name)
+            if len(name) > 1 and _TELLING.search(name) and not self._is_local(name)
         }
         names = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
         self._hosts = re.compile(rf"(?<![\w-])(?:{names})(?![\w-])") if names else None
@@ -44,6 +47,7 @@ class Places:
     def text(self, text: str) -> str:
         """`text`, of any number of lines, without places; done twice it changes nothing more."""
         text = _NAMED.sub(lambda found: f"{found[1]}={self._mask('host', found[2])}", text)
+        text = _LOGGED_IN.sub(lambda found: self._mask("host", found[0]), text)
         text = _ADDRESS.sub(lambda found: self._mask("address", found[0]), text)
         if self._hosts is not None:
             text = self._hosts.sub(lambda found: self._mask("host", found[0]), text)

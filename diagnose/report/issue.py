@@ -59,7 +59,7 @@ def issue_text(
     kept, left_out = fitting([part for _, part in named], room)
     if left_out:
         names = ", ".join(named[place][0] for place in left_out)
-        kept.append(f"*Left out, as an issue has at most {limit:,} characters: {names}.*")
+        kept.append(f"*Left out, for lack of room in {limit:,} characters: {names}.*")
     return "\n\n".join([*first, *kept, *last]) + "\n"
 
 
