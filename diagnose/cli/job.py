@@ -336,9 +336,9 @@ def issue(
     checkpoints: Checkpoints = None,
     workers: Workers = None,
 ) -> None:
-    """Write an issue for the maintainers of NCCL, PyTorch, vLLM and others.
+    """Write an issue as maintainers ask for it.
 
-    It has what they ask for; what the job lacks is named with the command that gets it.
+    What the job lacks of it is named with the command that gets it.
     """
     from diagnose.report.issue import issue_text, known_project
 
