@@ -315,8 +315,8 @@ def _nodes(_: Job, diagnosis: Diagnosis) -> list[str]:
 def _gpus(job: Job, _: Diagnosis) -> list[str]:
     lines: dict[str, None] = {}
     for document in _documents(job, "gpus.json"):
-        said = document.get("said")
-        table = said.get("gpus") if isinstance(said, dict) else None
+        outputs = document.get("said")
+        table = outputs.get("gpus") if isinstance(outputs, dict) else None
         lines |= dict.fromkeys(str(row) for row in (table if isinstance(table, list) else []))
     return list(lines)
 
