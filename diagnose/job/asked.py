@@ -38,6 +38,7 @@ _SOURCES = 2048
 _LINE = 2000  # characters
 _DOCUMENT = 1 << 20  # bytes
 _FRAMES, _CLASSES = 60, 24
+_ALIKE = 2  # lines of evidence that mean the same
 # What differs from rank to rank as it should, or says nothing to others.
 _OWN = re.compile(
     r"(?:LOCAL_|GROUP_|ROLE_|NODE_|PMI_|PMIX_|OMPI_COMM_WORLD_\w*)?RANK|OMPI_\w+|PMIX?_\w+|HOSTNAME"
@@ -270,6 +271,14 @@ def _folded(pairs: Iterable[tuple[str, int]]) -> list[tuple[str, str]]:
     return [(text, ranks_phrase(ranks)) for text, ranks in of.items()]
 
 
+def _evidence(_: Job, diagnosis: Diagnosis) -> list[str]:
+    alike: dict[str, dict[str, None]] = {}  # lines of many ranks mean the same
+    for one in diagnosis.evidence:
+        if one.quoted and len(alike.setdefault(one.why, {})) < _ALIKE:
+            alike[one.why][one.text] = None
+    return [text for texts in alike.values() for text in texts]
+
+
 def _versions(_: Job, diagnosis: Diagnosis) -> list[str]:
     return [f"{name} {version}" for name, version in diagnosis.job.versions.items()]
 
@@ -429,7 +438,7 @@ def _logs(job: Job, diagnosis: Diagnosis) -> list[str]:
 
 
 _MADE: Mapping[str, Callable[[Job, Diagnosis], list[str]]] = {
-    "versions": _versions, "commands": _commands, "environment": _environment, "nodes": _nodes,
+    "evidence": _evidence, "versions": _versions, "commands": _commands, "environment": _environment, "nodes": _nodes,
     "gpus": _gpus, "calls": _calls, "stacks": _stacks, "native": _native, "recorder": _recorder,
     "ras": _ras, "exception": _exception, "logs": _logs,
 }  # fmt: skip

@@ -46,6 +46,9 @@ def issue_text(
     scrub = Scrub(redactor)
     shown = safe(result, redactor)
     found = find(job, result, [ask.item for ask in to.asks])
+    if redactor is not None:  # what one section names another may hold without its name
+        for one in found.values():
+            redactor.learn("\n".join(one.lines))
     sections = [_section(ask, found[ask.item.item], scrub) for ask in to.asks]
     tail = [_missing(to, found, shown), _by_hand(to), _attach(found, scrub), _signed(to, redact)]
     places = Places(_hosts(job, result)) if redact else None

@@ -130,6 +130,17 @@ def test_who_waits_for_whom(answers: Answers) -> None:
     assert data(nothing)["collect_next_time"]
 
 
+@pytest.mark.parametrize("job", JOBS)
+def test_an_issue_is_whole_and_quoted(answers: Answers, job: str) -> None:
+    first, warning, *lines = text(answers[job]["issue_text"]).splitlines()
+    assert first == f"job: {job}"
+    assert warning == UNTRUSTED
+    assert lines[0].startswith(f"{BAR} ### ")
+    assert "To answer by hand" in "\n".join(lines)
+    assert lines[-1].endswith("masked; read it before you post it.</sub>")
+    assert all(line.startswith(BAR) for line in lines)
+
+
 def test_a_line_is_looked_up(answers: Answers) -> None:
     (row,) = data(answers["torchrun-missing-rank"]["match_line"])["lines"]
     ids = [match["id"] for match in row["matches"]]

@@ -54,8 +54,8 @@ def test_every_item_is_there_or_missing(project: str) -> None:
 
 def test_the_form_of_nccl() -> None:
     sections = _sections(_made("nccl"))
-    assert [*sections][:4] == [
-        "NCCL Version", "Calls of all ranks at the hang", "Share Your Debug Logs", "Launch command",
+    assert [*sections][:5] == [
+        "Error Message \\& Behavior", "NCCL Version", "Calls of all ranks at the hang", "Share Your Debug Logs", "Launch command",
     ]  # fmt: skip
     assert "rank 1: ALLREDUCE seq 3 of 9 elements" in sections["Calls of all ranks at the hang"]
     missing = sections["Missing, and how to get it"]
@@ -72,6 +72,14 @@ def test_nothing_of_the_house_leaves_it() -> None:
     bare = _made("pytorch", redact=False)
     assert "gpu-017:71:71" in bare
     assert "**not masked**; read it" in bare
+
+
+def test_a_secret_is_known_in_the_section_before_that_names_it() -> None:
+    text = _made(
+        "vllm", "+ vllm serve --key Zq7kLmN2pRsTvWx\nexport HF_SECRET=Zq7kLmN2pRsTvWx\n" + LOG
+    )
+    assert "Zq7kLmN2pRsT" not in text
+    assert "+ vllm serve --key [" in text
 
 
 def test_it_is_never_too_long() -> None:
