@@ -438,7 +438,7 @@ def _logs(job: Job, diagnosis: Diagnosis) -> list[str]:
 
 
 _MADE: Mapping[str, Callable[[Job, Diagnosis], list[str]]] = {
-    "evidence": _evidence, "versions": _versions, "commands": _commands, "environment": _environment, "nodes": _nodes,
-    "gpus": _gpus, "calls": _calls, "stacks": _stacks, "native": _native, "recorder": _recorder,
+    "evidence": _evidence, "versions": _versions, "commands": _commands,
+    "environment": _environment, "nodes": _nodes, "gpus": _gpus, "calls": _calls, "stacks": _stacks, "native": _native, "recorder": _recorder,
     "ras": _ras, "exception": _exception, "logs": _logs,
 }  # fmt: skip

@@ -48,7 +48,8 @@ def test_projects_are_whole(name: str) -> None:
     project = PROJECTS[name]
     assert project.open.startswith("https://")
     asked = [ask.item.item for ask in project.asks]
-    assert len(asked) == len({*asked})
+    headings = [ask.heading for ask in project.asks]
+    assert len(asked) == len({*asked}) == len({*headings})
     assert {"launch", "environment", "calls", "logs"} <= {*asked}
     assert any("script" in one.ask for one in project.by_hand)
     assert all(len(how) <= 200 and "\n" not in how for ask in project.asks for how in ask.get)

@@ -55,7 +55,8 @@ def test_every_item_is_there_or_missing(project: str) -> None:
 def test_the_form_of_nccl() -> None:
     sections = _sections(_made("nccl"))
     assert [*sections][:5] == [
-        "Error Message \\& Behavior", "NCCL Version", "Calls of all ranks at the hang", "Share Your Debug Logs", "Launch command",
+        "Error Message \\& Behavior", "NCCL Version", "Calls of all ranks at the hang",
+        "Share Your Debug Logs", "Launch command",
     ]  # fmt: skip
     assert "rank 1: ALLREDUCE seq 3 of 9 elements" in sections["Calls of all ranks at the hang"]
     missing = sections["Missing, and how to get it"]
