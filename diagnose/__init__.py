@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from diagnose.job.load import load, load_text
     from diagnose.job.model import Job
     from diagnose.report import render
+    from diagnose.report.issue import issue_text
 
 __all__ = [
     "CatalogError",
@@ -31,6 +32,7 @@ __all__ = [
     "Job",
     "__version__",
     "diagnose",
+    "issue_text",
     "load",
     "load_text",
     "render",
@@ -43,6 +45,7 @@ _HOME = {
     "InputError": "diagnose.errors",
     "Job": "diagnose.job.model",
     "diagnose": "diagnose.infer.pipeline",
+    "issue_text": "diagnose.report.issue",
     "load": "diagnose.job.load",
     "load_text": "diagnose.job.load",
     "render": "diagnose.report",

@@ -277,6 +277,15 @@ Reports = Annotated[
     typer.Option("--reports", metavar="N", min=0, help="Write post-mortems of the N worst jobs."),
 ]
 NoRedact = Annotated[bool, typer.Option("--no-redact", help="Do not mask secrets in the page.")]
+MetricsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--metrics",
+        metavar="FILE",
+        parser=file_path,
+        help="Write metrics for Prometheus' node exporter; the name has to end in .prom.",
+    ),
+]
 
 
 def fleet(
@@ -296,6 +305,7 @@ def fleet(
     page: Page = None,
     table: Table = None,
     reports: Reports = 0,
+    metrics: MetricsFile = None,
     title: Title = None,
     patterns: Patterns = None,
     color: ColorOption = Color.auto,
@@ -309,6 +319,8 @@ def fleet(
     from diagnose.fleet.grouping import chosen
     from diagnose.job.topology import read_topology
 
+    if metrics is not None and metrics.suffix != ".prom":
+        raise InputError(f"--metrics {metrics}: the node exporter reads files that end in .prom")
     catalog = load_catalog(patterns or ())
     folder = folder_of(results)
     wanted, filters = _filter(since, until, cause or (), label or ())
@@ -326,6 +338,8 @@ def fleet(
     )  # fmt: skip
     if page is not None:
         _write_page(found, page, folder, title, redact=not no_redact)
+    if metrics is not None:
+        _write_metrics(found, metrics)
     if list_jobs:
         _print_jobs(jobs, output, color, top)
     else:
@@ -348,6 +362,13 @@ def _write_page(found: Fleet, page: Path, folder: Path, title: str | None, *, re
     links = html.link_base(page, folder)
     write_text(page, html.render(found, links=links, title=title, redact=redact))
     say(f"wrote {clean(str(page))}")
+
+
+def _write_metrics(found: Fleet, target: Path) -> None:
+    from diagnose.report.fleet.metrics import render
+
+    write_text(target, render(found))
+    say(f"wrote {clean(str(target))}")
 
 
 def _filter(

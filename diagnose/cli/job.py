@@ -1,6 +1,6 @@
-"""The commands `triage` and `report`: one job, its verdict as text or its post-mortem as a page.
+"""The commands `triage`, `report` and `issue`: one job, its verdict as text, page or issue.
 
-Both read its paths alike, and say beside the answer what the notes of the diagnosis say.
+All read its paths alike, and say beside the answer what the notes of the diagnosis say.
 """
 
 from __future__ import annotations
@@ -317,3 +317,49 @@ def report(
         if open_it:
             typer.launch(output.resolve().as_uri())
     end(diagnosis, fails)
+
+
+def issue(
+    project: Annotated[
+        str,
+        typer.Option(
+            "--for",
+            metavar="PROJECT",
+            help="Who is asked: nccl, pytorch, vllm, sglang, verl, deepspeed, ray or slurm.",
+        ),
+    ],
+    paths: Paths = None,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            parser=file_path,
+            help="Output file (default: stdout).",
+        ),
+    ] = Path(STDIN),
+    patterns: Patterns = None,
+    no_redact: Annotated[
+        bool,
+        typer.Option("--no-redact", help="Do not mask secrets, names, hosts, addresses and paths."),
+    ] = False,
+    checkpoints: Checkpoints = None,
+    workers: Workers = None,
+) -> None:
+    """Write an issue as maintainers ask for it.
+
+    What the job lacks of it is named with the command that gets it.
+    """
+    from diagnose.report.issue import issue_text, known_project
+
+    known_project(project)
+    needed = "report.issue"
+    job, diagnosis = diagnosed(paths, patterns or (), checkpoints or (), workers, later=needed)
+    text = issue_text(job, diagnosis, project, redact=not no_redact)
+    if str(output) == STDIN:
+        write(text, encoding="utf-8")
+    else:
+        write_text(output, text)
+        say(f"wrote {clean(str(output))}")
+    end(diagnosis, [])

@@ -18,6 +18,7 @@ from diagnose.mcp.answer import BAR, SHARE, UNTRUSTED, Answer, quoted, size
 from diagnose.mcp.jobs import Opened
 from diagnose.report import terminal, words
 from diagnose.report.html.ranks import Stand, places, waiting
+from diagnose.report.issue import issue_text
 from diagnose.report.safe import REACH, cut
 from diagnose.report.words import when
 from diagnose.text.ranks import counted, ranks_phrase
@@ -440,3 +441,19 @@ def _by_state(diagnosis: Diagnosis) -> dict[str, list[int]]:
     for rank, state in sorted(_states(diagnosis).items()):
         found.setdefault(state, []).append(rank)
     return found
+
+
+# --- `issue_text`: the job as an issue for a project ----------------------------------------------
+
+MAX_ISSUE = 9_000  # characters, so that the whole text fits into an answer
+ALL_OF_IT = "run `diagnose issue --for PROJECT` for the whole text"
+
+
+def issue(opened: Opened, project: str) -> Answer:
+    """The job as an issue, in the form that the maintainers of a project ask for."""
+    with opened.lock:
+        masked = opened.scrub.redactor is not None
+        text = issue_text(opened.job, opened.diagnosis, project, redact=masked, limit=MAX_ISSUE)
+    parts = [quoted(line) for line in text.splitlines()]
+    data = {"job": opened.name, "project": project, "characters": len(text)}
+    return Answer([f"job: {opened.name}", UNTRUSTED, *parts], data, ALL_OF_IT)

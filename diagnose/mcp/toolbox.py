@@ -17,7 +17,7 @@ from diagnose.catalog.load import load_catalog
 from diagnose.errors import DiagnoseError
 from diagnose.mcp import lookup_tools
 from diagnose.mcp.answer import NAMES_ARE_DATA, Answer, data_of, text_of
-from diagnose.mcp.job_tools import lines, timeline, triage, waits
+from diagnose.mcp.job_tools import issue, lines, timeline, triage, waits
 from diagnose.mcp.jobs import Jobs, Root
 from diagnose.mcp.lookup_tools import checkpoint, fleet
 from diagnose.report.safe import masked_line, scrubber
@@ -49,6 +49,7 @@ class Toolbox:
             (self.lines, "Log lines around a line"),
             (self.timeline, "Timeline of a rank"),
             (self.waits, "Who waits for whom"),
+            (self.issue_text, "An issue for a project's maintainers"),
             (self.explain, "Explain a cause or setting"),
             (self.match_line, "Look up a log line"),
             (self.checkpoint, "Check checkpoints"),
@@ -115,6 +116,20 @@ class Toolbox:
     def waits(self, job: JobName) -> CallToolResult:
         """Show which ranks wait for which, in which collective, and where their stacks are."""
         return self._result(lambda: waits(self._jobs.get(job)))
+
+    def issue_text(
+        self,
+        job: JobName,
+        project: Annotated[
+            str,
+            Field(description="nccl, pytorch, vllm, sglang, verl, deepspeed, ray or slurm."),
+        ],
+    ) -> CallToolResult:
+        """Write the job as an issue for a project: what maintainers ask for, and what is missing.
+
+        Masked. Before it is posted a person has to read it, and answer what is left open.
+        """
+        return self._result(lambda: issue(self._jobs.get(job), project))
 
     def explain(
         self,

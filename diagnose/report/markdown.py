@@ -231,23 +231,31 @@ def render_issue(
 ) -> str:
     """The text, at most LIMIT characters, ending with a newline; as `markdown.render` masks it."""
     diagnosis = safe(diagnosis, (redactor or Redactor()) if redact else None)
-    kept: list[str] = []
-    dropped = 0
-    left = LIMIT - _SPARE
-    for part in [*parts(diagnosis), _notes(diagnosis)]:
-        # GitHub may count a line's end as two characters, and others as UTF-16 does.
-        length = len(part.encode("utf-16-le")) // 2 + part.count("\n") + 4
-        if part and length <= left:
-            kept.append(part)
-            left -= length
-        else:
-            dropped += bool(part)
-    if dropped:
-        what = f"{dropped} {plural(dropped, 'section')}"
+    kept, left_out = fitting([*parts(diagnosis), _notes(diagnosis)], LIMIT - _SPARE)
+    if left_out:
+        what = f"{len(left_out)} {plural(len(left_out), 'section')}"
         kept.append(f"*{what} left out: longer than an issue may be. Attach the JSON output.*")
     made = "log lines masked" if redact else "**not masked: check it before you post it**"
     kept.append(f"<sub>diagnose {__version__}, {made}.</sub>")
     return "\n\n".join(kept) + "\n"
+
+
+def length(part: str) -> int:
+    """What a part may count: GitHub may take a line's end as two characters, others as UTF-16."""
+    return len(part.encode("utf-16-le")) // 2 + part.count("\n") + 4
+
+
+def fitting(given: Sequence[str], limit: int) -> tuple[list[str], list[int]]:
+    """The parts that fit into so many characters, and the places of those left out."""
+    kept: list[str] = []
+    left_out: list[int] = []
+    for place, part in enumerate(given):
+        if part and length(part) <= limit:
+            kept.append(part)
+            limit -= length(part)
+        elif part:
+            left_out.append(place)
+    return kept, left_out
 
 
 def _notes(diagnosis: Diagnosis) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from diagnose.runtime.workers import tell
+from diagnose.text.metrics import Metric, exposition
 
 MIB = 1 << 20
 
@@ -52,7 +53,8 @@ Kind = Literal["text", "files", "urls", "masked", "check"]
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-_HELP = {
+_Labels = tuple[tuple[str, str], ...]
+_HELP: Mapping[str, tuple[Literal["counter", "gauge"], str]] = {
     "requests_total": ("counter", "Requests answered, by status class."),
     "jobs_total": ("counter", "Jobs ended, by state."),
     "job_seconds_sum": ("counter", "Seconds that jobs took in a worker, together."),
@@ -200,13 +202,12 @@ class Metrics:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._values: defaultdict[tuple[str, str], float] = defaultdict(float)
+        self._values: defaultdict[tuple[str, _Labels], float] = defaultdict(float)
 
     def count(self, name: str, by: float = 1, **labels: str) -> None:
         """Add to a counter."""
-        shown = ",".join(f'{key}="{value}"' for key, value in labels.items())
         with self._lock:
-            self._values[name, shown] += by
+            self._values[name, tuple(labels.items())] += by
 
     def problem(self, error: BaseException) -> None:
         """Something went wrong that no request is answered with: a line on standard error."""
@@ -215,15 +216,11 @@ class Metrics:
     def text(self, gauges: Mapping[str, float]) -> str:
         """All of them, with `gauges` that are only known now."""
         with self._lock:
-            values = {**self._values, **{(name, ""): value for name, value in gauges.items()}}
-        lines = []
+            values: dict[tuple[str, _Labels], float] = {**self._values}
+        values |= {(name, ()): value for name, value in gauges.items()}
+        metrics = []
         for name, (kind, about) in _HELP.items():
             mine = sorted((labels, value) for (key, labels), value in values.items() if key == name)
-            lines += [
-                f"# HELP diagnose_serve_{name} {about}",
-                f"# TYPE diagnose_serve_{name} {kind}",
-            ]
-            for labels, value in mine or [("", 0.0)]:
-                shown = f"{{{labels}}}" if labels else ""
-                lines.append(f"diagnose_serve_{name}{shown} {value:.10g}")
-        return "\n".join(lines) + "\n"
+            samples = [(dict(labels), value) for labels, value in mine or [((), 0.0)]]
+            metrics.append(Metric(f"diagnose_serve_{name}", kind, about, samples))
+        return exposition(metrics)

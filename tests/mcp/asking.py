@@ -80,6 +80,8 @@ async def tour(client: Client, job: str) -> dict[str, CallToolResult]:
         "timeline", {"job": job, "rank": ranks[0]} if ranks else {"job": job}
     )
     found["waits"] = await client.call_tool("waits", {"job": job})
+    asked_for = {"job": job, "project": "pytorch"}
+    found["issue_text"] = await client.call_tool("issue_text", asked_for)
     if place:
         where = {"job": job, "source": place["source"], "line": place["line"]}
         found["lines"] = await client.call_tool("lines", where)

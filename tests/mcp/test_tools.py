@@ -29,8 +29,8 @@ def test_the_tools_say_what_they_are_for() -> None:
         async with Client(server_of(Root(FIXTURES))) as client:
             tools = (await client.list_tools()).tools
             assert [tool.name for tool in tools] == [
-                "triage", "lines", "timeline", "waits", "explain", "match_line", "checkpoint",
-                "fleet",
+                "triage", "lines", "timeline", "waits", "issue_text", "explain", "match_line",
+                "checkpoint", "fleet",
             ]  # fmt: skip
             for tool in tools:
                 assert tool.description
@@ -128,6 +128,17 @@ def test_who_waits_for_whom(answers: Answers) -> None:
     nothing = answers["mpi-segfault"]["waits"]
     assert "Nothing in this job says who waits for whom" in text(nothing)
     assert data(nothing)["collect_next_time"]
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_an_issue_is_whole_and_quoted(answers: Answers, job: str) -> None:
+    first, warning, *lines = text(answers[job]["issue_text"]).splitlines()
+    assert first == f"job: {job}"
+    assert warning == UNTRUSTED
+    assert lines[0].startswith(f"{BAR} ### ")
+    assert "To answer by hand" in "\n".join(lines)
+    assert lines[-1].endswith("masked; read it before you post it.</sub>")
+    assert all(line.startswith(BAR) for line in lines)
 
 
 def test_a_line_is_looked_up(answers: Answers) -> None:

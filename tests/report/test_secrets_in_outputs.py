@@ -159,7 +159,10 @@ def test_names_of_files(
     (tmp_path / "rank_0.log").write_text(f"{OOM}\n")
     for name, _ in names:
         os.mkfifo(tmp_path / name)
-    asked = (["triage"], ["triage", "--why"], ["triage", "--format", "json"], ["report", "-o", "-"])
+    asked = (
+        ["triage"], ["triage", "--why"], ["triage", "--format", "json"], ["report", "-o", "-"],
+        ["issue", "--for", "nccl"],
+    )  # fmt: skip
     for arguments in asked:
         assert cli.run([*arguments, str(tmp_path)]) == 0
         out, err = capfd.readouterr()
@@ -175,6 +178,7 @@ def test_names_of_files(
         ["triage", "no/password=S3CRETpw1/x"],
         ["triage", "https://user:S3CRETpw1@git.example.org"],
         ["explain", "password=S3CRETpw1"],
+        ["issue", "--for", "password=S3CRETpw1"],
         ["triage", "--password=S3CRETpw1"],
         ["catalog", "list", "--class", "password:S3CRETpw1"],
     ],
@@ -206,6 +210,7 @@ def test_a_secret_of_the_lines_around_is_known_without_its_name(
         ["triage", "--format", "json"],
         ["triage", "--format", "markdown"],
         ["report", "-o", "-"],
+        ["issue", "--for", "pytorch"],
     ):
         assert cli.run([*arguments, str(log)]) == 0
         out, err = capfd.readouterr()

@@ -1,0 +1,148 @@
+"""A job as an issue for one project, in the form that its maintainers ask for.
+
+What they ask for is data (`formats/issues/`), and what the job has of it comes from `job.asked`.
+What is missing is named with the command that gets it; what no log can answer is left to people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from diagnose import __version__
+from diagnose.errors import InputError
+from diagnose.job.asked import Ask, Found, Project, find, projects
+from diagnose.redact.places import Places
+from diagnose.redact.redactor import Redactor
+from diagnose.report import words
+from diagnose.report.markdown import LIMIT, code, escape, fenced, fitting, folded, headline, length
+from diagnose.report.safe import Scrub, cut, learn_around, safe
+from diagnose.text.ranks import counted
+
+if TYPE_CHECKING:
+    from diagnose.diagnosis import Diagnosis
+    from diagnose.job.model import Job
+
+LEAST = 6_000  # characters: less has no room for what always stays
+_OF_SECTION = 12_000  # characters
+_LONG = 24  # lines; more are folded away
+_TEXT = 600  # characters of a line
+_FILES = 12
+
+
+def issue_text(
+    job: Job, result: Diagnosis, project: str, *, redact: bool = True, limit: int = LIMIT
+) -> str:
+    """Markdown for an issue of `project`, at most `limit` characters: what its maintainers ask for.
+
+    `project` is one of nccl, pytorch, vllm, sglang, verl, deepspeed, ray, slurm. With `redact`
+    secrets, people, hosts, addresses and the way to folders are masked. Sections that do not fit
+    are named. Raises InputError for another project or a limit that is too small.
+    """
+    to = known_project(project)
+    if limit < LEAST:
+        raise InputError(f"a limit of at least {LEAST:,} characters is needed")
+    redactor = learn_around(job, result, Redactor()) if redact else None
+    scrub = Scrub(redactor)
+    shown = safe(result, redactor)
+    found = find(job, result, [ask.item for ask in to.asks])
+    if redactor is not None:  # what one section names another may hold without its name
+        for one in found.values():
+            redactor.learn("\n".join(one.lines))
+    sections = [_section(ask, found[ask.item.item], scrub) for ask in to.asks]
+    tail = [_missing(to, found, shown), _by_hand(to), _attach(found, scrub), _signed(to, redact)]
+    places = Places(_hosts(job, result)) if redact else None
+    mask = places.text if places else str
+    first, last = (
+        [mask(part) for part in parts if part]
+        for parts in ([headline(shown), _verdict(shown)], tail)
+    )
+    room = limit - sum(map(length, [*first, *last])) - 400
+    named = [(ask.heading, mask(part)) for ask, part in zip(to.asks, sections, strict=True)]
+    kept, left_out = fitting([part for _, part in named], room)
+    if left_out:
+        names = ", ".join(named[place][0] for place in left_out)
+        kept.append(f"*Left out, for lack of room in {limit:,} characters: {names}.*")
+    return "\n\n".join([*first, *kept, *last]) + "\n"
+
+
+def known_project(name: str) -> Project:
+    """What a project asks for. Raises InputError where there is none of this name."""
+    known = projects()
+    if name not in known:
+        raise InputError(f"--for {name}: choose {', '.join(known)}")
+    return known[name]
+
+
+def _hosts(job: Job, result: Diagnosis) -> set[str]:
+    looked = (look.host for look in job.documents.looks)
+    return {*result.job.hosts, *filter(None, (source.host for source in job.sources))} | {
+        host for host in looked if host
+    }
+
+
+def _verdict(shown: Diagnosis) -> str:
+    """Two lines: what happened, and who is to blame."""
+    who = words.culprits(shown)
+    facts = {"cause": code(shown.root_cause.cause), "culprits": escape(who) if who else ""}
+    line = " · ".join(f"**{name.capitalize()}:** {text}" for name, text in facts.items() if text)
+    return f"{escape(words.sentence(shown.root_cause.summary))}\n\n{line}"
+
+
+def _section(ask: Ask, found: Found, scrub: Scrub) -> str:
+    """What there is of one item; empty where nothing is."""
+    if not found.lines:
+        return ""
+    lines = [cut(line, _TEXT) for line in scrub.block(found.lines)]
+    more, size = found.more, 0
+    for place, line in enumerate(lines):
+        size += length(line)
+        if size > _OF_SECTION:
+            more += len(lines) - place
+            lines = lines[:place]
+            break
+    body = fenced("\n".join(lines))
+    if found.place:
+        body = f"{code(scrub.text(found.place))}\n\n{body}"
+    if more:
+        body += f"\n\n*{counted(more, 'more line')} left out.*"
+    body = folded(counted(len(lines), "line"), body) if len(lines) > _LONG else body
+    return f"#### {escape(ask.heading)}\n\n{body}"
+
+
+def _missing(to: Project, found: dict[str, Found], shown: Diagnosis) -> str:
+    """What the job lacks of what is asked for, with the command that gets it."""
+    stated = {name.lower() for name in shown.job.versions}
+    rows = [(f"Version of {name}", to.versions[name]) for name in to.versions if name not in stated]
+    rows += [(ask.heading, how) for ask in to.asks if not found[ask.item.item] for how in ask.get]
+    rows += [(words.capital(one.what), one.how) for one in shown.missing_evidence]
+    return _listed("Missing, and how to get it", rows)
+
+
+def _by_hand(to: Project) -> str:
+    return _listed("To answer by hand", [(one.ask, one.how) for one in to.by_hand], "- [ ] ")
+
+
+def _listed(heading: str, rows: Iterable[tuple[str, str]], bullet: str = "- ") -> str:
+    lines: dict[str, list[str]] = {}
+    for what, how in rows:
+        lines.setdefault(what, []).extend([code(how)] if how else [])
+    items = [
+        f"{bullet}{escape(what)}{(' ' if what[-1] in '?.' else ': ') * bool(how)}"
+        f"{', '.join(dict.fromkeys(how))}"
+        for what, how in lines.items()
+    ]
+    return f"#### {heading}\n\n" + "\n".join(items) if items else ""
+
+
+def _attach(found: dict[str, Found], scrub: Scrub) -> str:
+    names = dict.fromkeys(name for one in found.values() for name in one.files)
+    shown = [code(scrub.text(name)) for name in list(names)[:_FILES]]
+    shown += [f"and {len(names) - _FILES} more"] if len(names) > _FILES else []
+    return f"#### To attach, once you have looked through it\n\n{', '.join(shown)}" if names else ""
+
+
+def _signed(to: Project, redact: bool) -> str:
+    made = "masked" if redact else "**not masked**"
+    by = f"diagnose {__version__}, {made}; read it before you post it."
+    return f"<sub>For {to.name} ({to.open}). {by}</sub>"
