@@ -127,17 +127,21 @@ def make(seed: int) -> Pair:
     )  # fmt: skip
     other, marks = _changed(rng, setup, kind)
     every = every or rng.random() < 0.5
-    found = []
+    found: list[_Run] = []
     for run in ("good", "bad"):
-        story = begin(random.Random(f"job {seed}"), layout, program, every_rank=every)
+        story = next(
+            one for at in range(99)
+            if len((one := begin(random.Random(f"job {seed} {at}"), layout, program, every_rank=every)).job.hosts) > 1
+            or kind != "node"
+        )  # fmt: skip
         found.append(_Run(story, setup if run == "good" else other, kind, seed, run))
     good, bad = found
-    if kind == "node" and rng.random() < 0.5 or rng.random() < 0.2 and kind != "node":
+    if kind == "node" or rng.random() < 0.2:
         _move(bad, all_hosts=kind != "node")
     files = []
-    for one in found:
-        one.write()
-        files.append(layouts.write(one.job, layout, one.story.lines))
+    for made in found:
+        made.write()
+        files.append(layouts.write(made.job, layout, made.story.lines))
     return Pair(files[0], files[1], Planted(kind, marks or bad.marks), layout.name)
 
 
@@ -146,7 +150,13 @@ def _drawn(rng: random.Random, kind: str) -> tuple[Layout, Program]:
         layout = layouts.draw(rng)
         able = [one for one in PROGRAMS if layouts.shows(layout, one) and not one.bar and one.family != "keras"]
         if kind in ("environment of a rank", "phase of a rank", "collective"):
-            able = [one for one in able if layout.author == "rank" or one.names_rank]
+            able = able if layout.author == "rank" else []
+        if kind == "node" and layout.one_host:
+            able = []
+        if kind.startswith("phase"):
+            job = begin(random.Random(0), layout, PROGRAMS[0], every_rank=True).job
+            job.total = 9
+            able = [one for one in able if not any(word in one.step(job, 7) for word in ("time", "\n"))]
         if kind == "interval":
             able = [one for one in able if layout.stamps or one.stamps == "full"]
         if able:
@@ -176,7 +186,7 @@ def _changed(rng: random.Random, setup: Setup, kind: str) -> tuple[Setup, tuple[
         return replace(setup, flags=tuple(one for one in setup.flags if one != name)), (name.partition("-")[0],)
     if kind == "path taken":
         other = dict(PATHS)[setup.path]
-        return replace(setup, path=other), (other,)
+        return replace(setup, path=other), (next(word for word in other.replace(",", "").split() if word not in setup.path.replace(",", "").split()),)
     return setup, ()
 
 
@@ -185,7 +195,8 @@ class _Run:
 
     def __init__(self, story: Story, setup: Setup, kind: str, seed: int, run: str) -> None:
         self.story, self.setup, self.kind, self.bad = story, setup, kind, run == "bad"
-        self.job, self.marks = story.job, ()
+        self.job = story.job
+        self.marks: tuple[str, ...] = ()
         self.shared = random.Random(f"shared {seed}")
         self.rng = random.Random(f"{run} {seed}")
         job = self.job
@@ -196,14 +207,13 @@ class _Run:
             self.marks = (str(job.world), str(more))
             job.world = more
             story.who = programs.printers(job, story.program, every_rank=len(story.who) > 1)
-        job.number = self.rng.randrange(10_000, 9_000_000)
         job.pids = tuple(pid + self.rng.randrange(900) for pid in job.pids)
         job.started += timedelta(hours=self.rng.randrange(1, 400), seconds=self.rng.randrange(3600))
         # the name of a run, and what a scheduler draws
         self.drawn = {
             "MASTER_ADDR": f"10.{self.rng.randrange(200)}.0.{self.rng.randrange(200)}",
-            "MASTER_PORT": str(self.rng.randrange(20_000, 60_000)), "SLURM_JOB_ID": str(job.number),
-            "TMPDIR": f"/tmp/job.{job.number}.{self.rng.randrange(1 << 30):x}",
+            "MASTER_PORT": str(self.rng.randrange(20_000, 60_000)), "SLURM_JOB_ID": str(self.rng.randrange(10_000, 9_000_000)),
+            "TMPDIR": f"/tmp/job.{self.rng.randrange(1 << 30):x}",
         }  # fmt: skip
 
     def write(self) -> None:
@@ -330,7 +340,7 @@ class _Run:
     def _noise(self, at: list[float]) -> None:
         """What frightens for nothing, in any run."""
         family = self.story.program.family
-        able = [one for one in HARMLESS if (not one.families or family in one.families) and not one.outside]
+        able = [one for one in HARMLESS if (not one.families or family in one.families) and not one.outside and one.kind != "setting"]
         for one in self.rng.sample(able, self.rng.choice((0, 0, 1, 1, 2))):
             when = self.rng.uniform(at[0], at[-1])
             facts = fatal._facts(self.job, self.story.who[0], 7) | {
@@ -379,8 +389,13 @@ def _move(run: _Run, *, all_hosts: bool) -> None:
     job.hosts = tuple(hosts)
 
 
+OF_KIND = {"phase": "pace", "phase of a rank": "pace", "interval": "pace", "collective": "collective"}
+
+
 def shown_in(difference: Difference, planted: Planted) -> bool:
     """Whether a difference shows what was planted."""
+    if OF_KIND.get(planted.kind, difference.kind) != difference.kind:
+        return False
     parts = (difference.kind, difference.name, difference.good, difference.bad, difference.who)
     text = " ".join(str(part) for part in parts if part).replace("_", "-").lower()
     return all(mark.replace("_", "-").lower() in text for mark in planted.marks)

@@ -8,8 +8,8 @@ from typing import Any
 
 from diagnose.compare.model import Difference
 from diagnose.compare.profile import Profile
+from diagnose.compare.stated import whose
 from diagnose.diagnosis import SourceLine
-from diagnose.text.ranks import counted, ranks_phrase
 
 Called = tuple[str, SourceLine]  # what, and where it is seen
 _First = tuple[int, Called, Called]
@@ -27,12 +27,7 @@ def call_differences(good: Profile, bad: Profile) -> list[Difference]:
 
 def _difference(comm: str, same: list[tuple[Any, _First]]) -> Difference:
     at, (ours, good_at), (theirs, bad_at) = same[0][1]
-    ranks = [who for kind, who in (author for author, _ in same) if kind == "rank"]
-    who = (
-        ranks_phrase(ranks)
-        if len(ranks) == len(same)
-        else counted(len(same), "process", "processes")
-    )
+    who = whose(author for author, _ in same)
     return Difference(
         "collective", f"call {at} of {comm}", ours, theirs, who, good_at=good_at, bad_at=bad_at
     )

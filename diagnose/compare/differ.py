@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from diagnose.compare.calls import call_differences
 from diagnose.compare.lines import line_differences
-from diagnose.compare.model import KINDS, Comparison, Difference, Kind, Run
+from diagnose.compare.model import Comparison, Difference, Kind, Run
 from diagnose.compare.pace import pace_differences
 from diagnose.compare.profile import Profile, profile
 from diagnose.compare.stated import stated_differences
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 MOST, LEAST = 16, 5  # differences that a person reads in a minute
 _ONE_IN = 100  # lines of the logs
 _KEPT = 500
-_FIRST_OF_A_KIND = 4  # before the first of the kinds behind it
 
 
 def compare(
@@ -87,9 +85,17 @@ def _run(found: Profile) -> Run:
 def _ranks(good: Profile, bad: Profile) -> Iterator[Difference]:
     """Another number of ranks."""
     sizes = [run.diagnosis.job.world_size for run in (good, bad)]
+    if None in sizes:
+        sizes = [_seen(run) for run in (good, bad)]
     if None not in sizes and sizes[0] != sizes[1]:
         at = [_claim(run, size) for run, size in zip((good, bad), sizes, strict=True)]
         yield Difference("ranks", "", str(sizes[0]), str(sizes[1]), good_at=at[0], bad_at=at[1])
+
+
+def _seen(run: Profile) -> int | None:
+    """How many ranks print, where none between them is missing."""
+    ranks = run.diagnosis.job.ranks_seen
+    return len(ranks) if len(ranks) > 1 and ranks[-1] == len(ranks) - 1 else None
 
 
 def _claim(run: Profile, size: int | None) -> SourceLine | None:
@@ -103,7 +109,7 @@ def _claim(run: Profile, size: int | None) -> SourceLine | None:
 
 def _hosts(good: Profile, bad: Profile) -> Iterator[Difference]:
     """Other nodes: some of them say more than all of them."""
-    one, other = ({*run.diagnosis.job.hosts} for run in (good, bad))
+    one, other = ({*run.hosts} for run in (good, bad))
     gone, new = sorted(one - other), sorted(other - one)
     if not one or not other or not (gone or new):
         return
@@ -128,8 +134,7 @@ def _listed(hosts: Sequence[str]) -> str | None:
 
 
 def _of_host(run: Profile, hosts: Sequence[str]) -> SourceLine | None:
-    events = (event for event in run.job.events if event.host in hosts)
-    return next((SourceLine(event.source, event.line) for event in events), None)
+    return run.hosts[hosts[0]] if hosts else None
 
 
 def _once(found: Iterable[Difference]) -> Iterator[Difference]:
@@ -147,29 +152,22 @@ def _once(found: Iterable[Difference]) -> Iterator[Difference]:
 _SHORT = 4  # characters of two values that may be equal by chance: 1 and 2, on and off
 
 
-def _ordered(found: Iterable[Difference]) -> list[Difference]:
-    """By what they are of, but that the first few of each kind of evidence come before the rest."""
-    groups: dict[int, list[Difference]] = {}
-    for one in found:
-        groups.setdefault(_group(one), []).append(one)
-    first, rest = [], []
-    for group in sorted(groups):
-        most = _FIRST_OF_A_KIND if group < _LAST else 0
-        first += groups[group][:most]
-        rest += groups[group][most:]
-    return first + rest
-
-
 # What the run was given; what it did, from what only this run has to what takes longer; the rest.
+# Of each group so many come before the first of the groups behind it.
 _GROUPS: dict[Kind, int] = {
     "version": 0, "environment": 0, "argument": 0, "ranks": 0, "node": 0,
     "collective": 1, "changed": 2, "new": 2, "pace": 3, "more": 4,
 }  # fmt: skip
-_LAST = 5
+_AHEAD = (6, 1, 1, 1, 0)
+_LAST = len(_AHEAD)
 
 
-def _group(one: Difference) -> int:
-    return _GROUPS.get(one.kind, _LAST) if one.early else _LAST
-
-
-__all__ = ["KINDS", "compare", "compared", "replace"]
+def _ordered(found: Iterable[Difference]) -> list[Difference]:
+    """By what they are of, but that the first few of each kind of evidence come before the rest."""
+    groups: list[list[Difference]] = [[] for _ in range(_LAST + 1)]
+    for one in found:
+        groups[_GROUPS.get(one.kind, _LAST) if one.early else _LAST].append(one)
+    ahead = [one for group, most in zip(groups, _AHEAD, strict=False) for one in group[:most]]
+    return ahead + [
+        one for group, most in zip(groups, (*_AHEAD, 0), strict=True) for one in group[most:]
+    ]

@@ -7,7 +7,7 @@ from math import log2
 from typing import NamedTuple
 
 from diagnose.compare.model import Difference
-from diagnose.compare.profile import Profile, Spot, Template, author_of
+from diagnose.compare.profile import Profile, Spot, Template
 from diagnose.compare.stated import whose
 from diagnose.diagnosis import SourceLine
 from diagnose.lazy import expression
@@ -95,14 +95,18 @@ class _Onset:
         diagnosis = run.diagnosis
         self.time = diagnosis.onset.time
         self.lines: dict[str, int] = {}
+        self.ends = run.ends
+        self.exception = diagnosis.exception  # which the verdict shows
         places = [(one.source, one.line) for one in diagnosis.evidence]
-        if diagnosis.exception is not None:
-            places.append((diagnosis.exception.source, diagnosis.exception.first_line))
         for source, line in places:
             self.lines[source] = min(line, self.lines.get(source, line))
 
     def early(self, spot: Spot) -> bool:
         """Whether a line is not behind it."""
+        raised = self.exception
+        if raised is not None and raised.source == spot.source.name:
+            if spot.line >= raised.first_line:
+                return False
         known = self.lines.get(spot.source.name)
         if known is not None:
             return spot.line <= known
@@ -112,11 +116,9 @@ class _Onset:
         return (iso(stamp.ns) or "") <= self.time
 
     def near(self, spot: Spot) -> float:
-        """From 0 to 1: how few lines are between it and a line."""
-        known = self.lines.get(spot.source.name)
-        if known is None:
-            return 0.0
-        return 1 / (1 + log2(1 + abs(known - spot.line)) / 4)
+        """From 0 to 2: how few lines are between it, or the end of the log, and a line."""
+        known = self.lines.get(spot.source.name, self.ends.get(spot.source.name, 0))
+        return 2 / (1 + log2(1 + abs(known - spot.line)) / 4)
 
 
 def _together(found: Sequence[_Seen]) -> Iterator[_Seen]:
@@ -200,7 +202,7 @@ def _who(template: Template, run: Profile) -> str:
     """The authors of a few lines, where they are not all."""
     if template.count > len(template.spots) or len(run.diagnosis.job.ranks_seen) < 2:
         return ""
-    authors = dict.fromkeys(author_of(spot.source, spot.prefix) for spot in template.spots)
+    authors = dict.fromkeys(run.author(spot.source, spot.prefix) for spot in template.spots)
     if any(kind != "rank" for kind, _ in authors) or len(authors) == len(
         run.diagnosis.job.ranks_seen
     ):

@@ -12,18 +12,18 @@ from diagnose.text.ranks import ranks_phrase
 
 _FEW = 0.34  # of the authors: who differs from the others
 _WORDS = 120  # characters
-_OWN: frozenset[Kind] = frozenset({"version", "environment"})
+_NEAR = 3  # lines
 _GIVEN: frozenset[Kind] = frozenset({"environment"})
 
 
 def stated_differences(good: Profile, bad: Profile) -> list[Difference]:
     """What is stated differently; what only one run states where it is a variable or a flag."""
-    found = []
+    found: list[Difference] = []
     for key in dict.fromkeys([*good.stated, *bad.stated]):
         one, other = good.stated.get(key), bad.stated.get(key)
         if one is not None and other is not None:
             found += _both(*key, one, other)
-        elif _speaks(key, good, bad):
+        elif _speaks(key) and _beside(key, good, bad):
             found += _alone(*key, one, other)
     return sorted(
         found, key=lambda one: (bool(one.good is None or one.bad is None), KINDS.index(one.kind))
@@ -59,10 +59,22 @@ def _by_author(kind: Kind, name: str, good: Stating, bad: Stating) -> Iterator[D
         yield _difference(kind, name, good, bad, ours, theirs, whose(changed))
 
 
-def _speaks(key: tuple[Kind, str], good: Profile, bad: Profile) -> bool:
+def _speaks(key: tuple[Kind, str]) -> bool:
     """Whether it says something that one run alone states this."""
     kind, name = key
     return kind in _GIVEN or name.startswith("--")
+
+
+def _beside(key: tuple[Kind, str], good: Profile, bad: Profile) -> bool:
+    """Whether the other run states what this one states beside it: else it only prints less."""
+    run, other = (good, bad) if key in good.stated else (bad, good)
+    places = [*run.stated[key].spots.values()][:1]
+    return any(
+        near in other.stated and near != key
+        for place in places
+        for line in range(place.line - _NEAR, place.line + _NEAR + 1)
+        for near in run.names_at.get((place.source, line), ())
+    )
 
 
 def _alone(

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from diagnose.compare.model import Kind
 from diagnose.lazy import expression
+from diagnose.parse.path import node_like
 
 _LINE = 32 << 10  # characters of a line that are looked at; one may hold all arguments
 _LONG = 200  # characters of a value
@@ -53,6 +54,11 @@ _FORMS: tuple[tuple[Kind, str, str], ...] = (
 _COMPILED = [(kind, holds, expression(form)) for kind, holds, form in _FORMS]
 
 
+_HOST = expression(
+    r"(?i)(?:\bon|\bhosts?|\bnodes?|hostname|nodelist)(?: ?[=:] ?|[ \[])['\"]?(?P<name>[a-z][\w.\-]{1,80}\d[\w.\-]{0,40})"
+)
+
+
 class Stated(NamedTuple):
     """What a line says of its run; the value is "" where a name alone is there."""
 
@@ -76,9 +82,17 @@ def statements(message: str) -> Iterator[Stated]:
                 yield Stated(kind, name, value.rstrip(".:")[:_LONG])
 
 
+def hosts_in(message: str) -> Iterator[str]:
+    """The machines that a message names where it says that they are some."""
+    for found in _HOST.finditer(message[:_LINE]):
+        name = found["name"].rstrip(".-")
+        if node_like(name):
+            yield name
+
+
 def may_state(message: str) -> bool:
     """Whether a message may state anything, whatever its numbers."""
-    return any(mark in message for mark in ("=", ": ", "--", " ..", "ersion", " to ")) or (
+    return any(mark in message for mark in ("=", ": ", "--", " ..", "ersion", " to ", " on ")) or (
         message.count(".") > 1
     )
 
