@@ -28,7 +28,7 @@ from benchmarks.hangbench.calm import fatal
 from benchmarks.hangbench.calm.harmless import HARMLESS
 from benchmarks.hangbench.case import Files
 from benchmarks.hangbench.words import layouts, programs
-from benchmarks.hangbench.words.job import Job, Line
+from benchmarks.hangbench.words.job import Line
 from benchmarks.hangbench.words.layouts import Layout
 from benchmarks.hangbench.words.programs import PROGRAMS, Program
 from benchmarks.hangbench.words.story import Story, begin
@@ -36,29 +36,66 @@ from diagnose.compare import Comparison, compare
 from diagnose.compare.model import Difference
 
 KINDS = (
-    "version", "environment", "environment alone", "environment of a rank", "argument", "flag", "node", "warning",
-    "path taken", "phase", "phase of a rank", "interval", "collective", "ranks",
-)  # fmt: skip
+    "version",
+    "environment",
+    "environment alone",
+    "environment of a rank",
+    "argument",
+    "flag",
+    "node",
+    "warning",
+    "path taken",
+    "phase",
+    "phase of a rank",
+    "interval",
+    "collective",
+    "ranks",
+)
 
 VERSIONS = {
-    "torch": ("2.4.1", "2.5.0", "2.5.1", "2.6.0"), "transformers": ("4.43.4", "4.44.2", "4.45.0"),
-    "numpy": ("1.26.4", "2.0.2", "2.1.3"), "deepspeed": ("0.14.4", "0.15.1"), "flash-attn": ("2.5.8", "2.6.3"),
-    "triton": ("3.0.0", "3.1.0"), "accelerate": ("0.33.0", "1.0.1"), "datasets": ("2.20.0", "3.0.1"),
-}  # fmt: skip
+    "torch": ("2.4.1", "2.5.0", "2.5.1", "2.6.0"),
+    "transformers": ("4.43.4", "4.44.2", "4.45.0"),
+    "numpy": ("1.26.4", "2.0.2", "2.1.3"),
+    "deepspeed": ("0.14.4", "0.15.1"),
+    "flash-attn": ("2.5.8", "2.6.3"),
+    "triton": ("3.0.0", "3.1.0"),
+    "accelerate": ("0.33.0", "1.0.1"),
+    "datasets": ("2.20.0", "3.0.1"),
+}
 ENVIRONMENT = {
-    "NCCL_IB_HCA": ("mlx5_0,mlx5_1", "mlx5_2,mlx5_3", "mlx5_0"), "NCCL_SOCKET_IFNAME": ("eth0", "ib0", "bond0"),
-    "NCCL_IB_TIMEOUT": ("22", "18", "14"), "NCCL_P2P_DISABLE": ("0", "1"), "CUDA_DEVICE_MAX_CONNECTIONS": ("1", "8"),
-    "OMP_NUM_THREADS": ("1", "8", "16"), "TORCH_NCCL_ASYNC_ERROR_HANDLING": ("1", "3"),
-    "PYTORCH_CUDA_ALLOC_CONF": ("expandable_segments:True", "max_split_size_mb:512"), "NCCL_ALGO": ("Ring", "Tree"),
-    "NCCL_NVLS_ENABLE": ("0", "1"), "TOKENIZERS_PARALLELISM": ("false", "true"),
-}  # fmt: skip
+    "NCCL_IB_HCA": ("mlx5_0,mlx5_1", "mlx5_2,mlx5_3", "mlx5_0"),
+    "NCCL_SOCKET_IFNAME": ("eth0", "ib0", "bond0"),
+    "NCCL_IB_TIMEOUT": ("22", "18", "14"),
+    "NCCL_P2P_DISABLE": ("0", "1"),
+    "CUDA_DEVICE_MAX_CONNECTIONS": ("1", "8"),
+    "OMP_NUM_THREADS": ("1", "8", "16"),
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": ("1", "3"),
+    "PYTORCH_CUDA_ALLOC_CONF": ("expandable_segments:True", "max_split_size_mb:512"),
+    "NCCL_ALGO": ("Ring", "Tree"),
+    "NCCL_NVLS_ENABLE": ("0", "1"),
+    "TOKENIZERS_PARALLELISM": ("false", "true"),
+}
 ARGUMENTS = {
-    "lr": ("0.0003", "3e-05", "0.001"), "micro-batch-size": ("1", "2", "4", "8"), "seq-length": ("2048", "4096", "8192"),
-    "weight-decay": ("0.1", "0.01"), "num-workers": ("2", "4", "8", "16"), "gradient-accumulation-steps": ("1", "4", "8"),
-    "tensor-parallel-size": ("1", "2", "4"), "optimizer": ("adamw", "lion", "sgd"), "seed": ("42", "1234"),
-    "warmup-steps": ("100", "500", "2000"), "dtype": ("bfloat16", "float16"), "dataset": ("/data/c4/v1", "/data/c4/v2"),
-}  # fmt: skip
-FLAGS = ("use-flash-attn", "gradient-checkpointing", "compile", "sequence-parallel", "overlap-grad-reduce")
+    "lr": ("0.0003", "3e-05", "0.001"),
+    "micro-batch-size": ("1", "2", "4", "8"),
+    "seq-length": ("2048", "4096", "8192"),
+    "weight-decay": ("0.1", "0.01"),
+    "num-workers": ("2", "4", "8", "16"),
+    "gradient-accumulation-steps": ("1", "4", "8"),
+    "tensor-parallel-size": ("1", "2", "4"),
+    "optimizer": ("adamw", "lion", "sgd"),
+    "seed": ("42", "1234"),
+    "warmup-steps": ("100", "500", "2000"),
+    "dtype": ("bfloat16", "float16"),
+    "dataset": ("/data/c4/v1", "/data/c4/v2"),
+}
+FLAGS = (
+    "use-flash-attn",
+    "gradient-checkpointing",
+    "compile",
+    "sequence-parallel",
+    "overlap-grad-reduce",
+)
 WARNINGS = (
     "WARNING: shared memory segment of the data loader is nearly full ({n} MiB left)",
     "prefetch queue ran empty, waited {n} ms for the next batch",
@@ -70,14 +107,14 @@ WARNINGS = (
     "UserWarning: lr_scheduler.step() was called before optimizer.step() in epoch {n}",
     "kernel cache miss, compiling variant {n}",
     "worker {n} of the loader restarted",
-)  # fmt: skip
+)
 PATHS = (
     ("Using network IB", "Using network Socket"),
     ("attention backend: flash", "attention backend: math"),
     ("collate: pinned memory, persistent workers", "collate: pageable memory, persistent workers"),
     ("checkpoint writer: asynchronous, zarr", "checkpoint writer: synchronous, zarr"),
     ("all-reduce runs over NVLink", "all-reduce runs over PCIe"),
-)  # fmt: skip
+)
 PHASES = {"data": 9.0, "forward": 61.0, "backward": 122.0, "optim": 14.0}
 CALLS = ("AllReduce", "AllGather", "ReduceScatter", "Broadcast")
 
@@ -129,13 +166,11 @@ def make(seed: int) -> Pair:
     every = every or rng.random() < 0.5
     found: list[_Run] = []
     for run in ("good", "bad"):
-        story = next(
-            one for at in range(99)
-            if len((one := begin(random.Random(f"job {seed} {at}"), layout, program, every_rank=every)).job.hosts) > 1
-            or kind != "node"
-        )  # fmt: skip
+        drawn = (random.Random(f"job {seed} {at}") for at in range(99))
+        stories = (begin(one, layout, program, every_rank=every) for one in drawn)
+        story = next(one for one in stories if len(one.job.hosts) > 1 or kind != "node")
         found.append(_Run(story, setup if run == "good" else other, kind, seed, run))
-    good, bad = found
+    bad = found[1]
     if kind == "node" or rng.random() < 0.2:
         _move(bad, all_hosts=kind != "node")
     files = []
@@ -148,7 +183,11 @@ def make(seed: int) -> Pair:
 def _drawn(rng: random.Random, kind: str) -> tuple[Layout, Program]:
     while True:
         layout = layouts.draw(rng)
-        able = [one for one in PROGRAMS if layouts.shows(layout, one) and not one.bar and one.family != "keras"]
+        able = [
+            one
+            for one in PROGRAMS
+            if layouts.shows(layout, one) and not one.bar and one.family != "keras"
+        ]
         if kind in ("environment of a rank", "phase of a rank", "collective"):
             able = able if layout.author == "rank" else []
         if kind == "node" and layout.one_host:
@@ -156,7 +195,9 @@ def _drawn(rng: random.Random, kind: str) -> tuple[Layout, Program]:
         if kind.startswith("phase"):
             job = begin(random.Random(0), layout, PROGRAMS[0], every_rank=True).job
             job.total = 9
-            able = [one for one in able if not any(word in one.step(job, 7) for word in ("time", "\n"))]
+            able = [
+                one for one in able if not any(word in one.step(job, 7) for word in ("time", "\n"))
+            ]
         if kind == "interval":
             able = [one for one in able if layout.stamps or one.stamps == "full"]
         if able:
@@ -168,25 +209,42 @@ def _changed(rng: random.Random, setup: Setup, kind: str) -> tuple[Setup, tuple[
     if kind == "version":
         name = rng.choice([*setup.versions])
         value = rng.choice([one for one in VERSIONS[name] if one != setup.versions[name]])
-        return replace(setup, versions=setup.versions | {name: value}), (setup.versions[name], value)
+        return replace(setup, versions=setup.versions | {name: value}), (
+            setup.versions[name],
+            value,
+        )
     if kind == "environment":
         name = rng.choice([*setup.environment])
         value = rng.choice([one for one in ENVIRONMENT[name] if one != setup.environment[name]])
         return replace(setup, environment=setup.environment | {name: value}), (name, value)
     if kind == "environment alone":
         name = rng.choice([*setup.environment])
-        return replace(setup, environment={k: v for k, v in setup.environment.items() if k != name}), (name,)
+        return replace(
+            setup, environment={k: v for k, v in setup.environment.items() if k != name}
+        ), (name,)
     if kind == "argument":
         name = rng.choice([*setup.arguments])
         value = rng.choice([one for one in ARGUMENTS[name] if one != setup.arguments[name]])
-        return replace(setup, arguments=setup.arguments | {name: value}), (name[:3], setup.arguments[name], value)
+        return replace(setup, arguments=setup.arguments | {name: value}), (
+            name[:3],
+            setup.arguments[name],
+            value,
+        )
     if kind == "flag":
         setup.forms = (*setup.forms[:2], rng.choice((0, 1)))
         name = rng.choice(setup.flags)
-        return replace(setup, flags=tuple(one for one in setup.flags if one != name)), (name.partition("-")[0],)
+        return replace(setup, flags=tuple(one for one in setup.flags if one != name)), (
+            name.partition("-")[0],
+        )
     if kind == "path taken":
         other = dict(PATHS)[setup.path]
-        return replace(setup, path=other), (next(word for word in other.replace(",", "").split() if word not in setup.path.replace(",", "").split()),)
+        return replace(setup, path=other), (
+            next(
+                word
+                for word in other.replace(",", "").split()
+                if word not in setup.path.replace(",", "").split()
+            ),
+        )
     return setup, ()
 
 
@@ -212,7 +270,8 @@ class _Run:
         # the name of a run, and what a scheduler draws
         self.drawn = {
             "MASTER_ADDR": f"10.{self.rng.randrange(200)}.0.{self.rng.randrange(200)}",
-            "MASTER_PORT": str(self.rng.randrange(20_000, 60_000)), "SLURM_JOB_ID": str(self.rng.randrange(10_000, 9_000_000)),
+            "MASTER_PORT": str(self.rng.randrange(20_000, 60_000)),
+            "SLURM_JOB_ID": str(self.rng.randrange(10_000, 9_000_000)),
             "TMPDIR": f"/tmp/job.{self.rng.randrange(1 << 30):x}",
         }  # fmt: skip
 
@@ -230,7 +289,7 @@ class _Run:
         story.lines += [*self._setup(max(0.2, start - 1)), *opening]
         if self.kind == "interval" and self.bad:
             job.interval *= slow
-            self.marks = ("step",)
+            self.marks = ()  # whatever a step is called
         steps = [job.first + job.every * (place + 1) for place in range(count)]
         job.total = steps[-1]
         at = programs.times(job, story.loop, count)
@@ -255,26 +314,54 @@ class _Run:
         out = f"/results/{self.job.started:%Y%m%d-%H%M%S}"
         texts = []
         for name, value in setup.versions.items():
-            texts.append((f"{name}=={value}", f"{name} version: {value}", f"{name} {value}")[of_versions])
+            texts.append(
+                (f"{name}=={value}", f"{name} version: {value}", f"{name} {value}")[of_versions]
+            )
         environment = setup.environment | self.drawn
         if of_environment == 1:
             texts.append(f"environment: {json.dumps(environment)}")
         elif of_environment == 2 and self.kind != "environment of a rank":
-            texts += [f"{name} set by environment to {value}." for name, value in environment.items()]
+            texts += [
+                f"{name} set by environment to {value}." for name, value in environment.items()
+            ]
         else:
             texts += [f"{name}={value}" for name, value in environment.items()]
-        given = {**setup.arguments, "output-dir": out, "run-name": f"exp-{self.rng.randrange(1 << 40):x}"}
+        given = {
+            **setup.arguments,
+            "output-dir": out,
+            "run-name": f"exp-{self.rng.randrange(1 << 40):x}",
+        }
         flat = {name.replace("-", "_"): value for name, value in given.items()}
         flags = {name.replace("-", "_"): str(name in setup.flags) for name in FLAGS}
         if of_arguments < 2:
-            words = [f"--{name}={value}" if of_arguments else f"--{name} {value}" for name, value in given.items()]
-            texts.append(" ".join(["launching: python", self.job.script, *words, *(f"--{one}" for one in setup.flags)]))
+            words = [
+                f"--{name}={value}" if of_arguments else f"--{name} {value}"
+                for name, value in given.items()
+            ]
+            texts.append(
+                " ".join(
+                    [
+                        "launching: python",
+                        self.job.script,
+                        *words,
+                        *(f"--{one}" for one in setup.flags),
+                    ]
+                )
+            )
         elif of_arguments == 2:
-            texts += [f"  {name} {'.' * (40 - len(name))} {value}" for name, value in (flat | flags).items()]
+            texts += [
+                f"  {name} {'.' * (40 - len(name))} {value}"
+                for name, value in (flat | flags).items()
+            ]
         else:
-            texts.append(f"Namespace({', '.join(f'{name}={value!r}' for name, value in (flat | flags).items())})")
+            texts.append(
+                "Namespace(" + ", ".join(f"{k}={v!r}" for k, v in (flat | flags).items()) + ")"
+            )
         texts.append(setup.path)
-        texts.append(f"model loaded in {self.rng.uniform(3, 90):.1f} s, {self.rng.uniform(10, 60):.2f} GiB free")
+        texts.append(
+            f"model loaded in {self.rng.uniform(3, 90):.1f} s, "
+            f"{self.rng.uniform(10, 60):.2f} GiB free"
+        )
         step = 0.5 / len(texts)
         yield from (self._say(at + step * number, text) for number, text in enumerate(texts))
         yield from self._of_ranks(at)
@@ -284,7 +371,10 @@ class _Run:
         odd = self.shared.randrange(job.world)
         first, other = self.shared.sample(("eth0", "ib0", "bond0"), 2)
         for rank in range(job.world):
-            text = f"rank {rank} of {job.world} on {job.host(rank)}: pid {job.pids[rank]}, device cuda:{job.local(rank)}"
+            text = (
+                f"rank {rank} of {job.world} on {job.host(rank)}: pid {job.pids[rank]}, "
+                f"device cuda:{job.local(rank)}"
+            )
             yield self._say(at + 0.6 + rank / 1000, text, rank)
             if self.kind == "environment of a rank":
                 value = other if self.bad and rank == odd else first
@@ -308,7 +398,12 @@ class _Run:
                 took[phase] *= slow * (3 if phase == "optim" else 1)
             took["total"] = sum(took.values())
             text = " ".join(f"{name}_time={value / 1000:.4f}" for name, value in took.items())
-            changed.append(replace(line, text=f"step={line.step} {text}" if "{" in line.text else f"{line.text} {text}"))
+            changed.append(
+                replace(
+                    line,
+                    text=f"step={line.step} {text}" if "{" in line.text else f"{line.text} {text}",
+                )
+            )
         self.story.lines[:] = changed
 
     def _calls(self, at: list[float]) -> None:
@@ -323,13 +418,19 @@ class _Run:
                 if place % 2:
                     del calls[place]
                 else:
-                    calls[place] = (next(one for one in CALLS if one != calls[place][0]), calls[place][1])
+                    calls[place] = (
+                        next(one for one in CALLS if one != calls[place][0]),
+                        calls[place][1],
+                    )
             comm = f"0x55{self.rng.randrange(1 << 32):08x}"
             for number, (op, size) in enumerate(calls):
                 text = (
-                    f"{job.host(rank)}:{job.pids[rank]}:{job.pids[rank] + 90} [{job.local(rank)}] NCCL INFO {op}: opCount "
-                    f"{number:x} sendbuff 0x7f{self.rng.randrange(1 << 32):08x} recvbuff 0x7f{self.rng.randrange(1 << 32):08x} "
-                    f"count {size} datatype 9 op 0 root 0 comm {comm} [nranks={job.world}] stream 0x55d0a0b1c2"
+                    f"{job.host(rank)}:{job.pids[rank]}:{job.pids[rank] + 90} [{job.local(rank)}] "
+                    f"NCCL INFO {op}: opCount {number:x} "
+                    f"sendbuff 0x7f{self.rng.randrange(1 << 32):08x} "
+                    f"recvbuff 0x7f{self.rng.randrange(1 << 32):08x} "
+                    f"count {size} datatype 9 op 0 root 0 comm {comm} [nranks={job.world}] "
+                    "stream 0x55d0a0b1c2"
                 )
                 when = self.story.loop + number * (at[-1] - self.story.loop) / 24 + rank / 1000
                 self.story.lines.append(Line(when, rank, text, "note"))
@@ -340,12 +441,19 @@ class _Run:
     def _noise(self, at: list[float]) -> None:
         """What frightens for nothing, in any run."""
         family = self.story.program.family
-        able = [one for one in HARMLESS if (not one.families or family in one.families) and not one.outside and one.kind != "setting"]
+        able = [
+            one
+            for one in HARMLESS
+            if (not one.families or family in one.families)
+            and not one.outside
+            and one.kind != "setting"
+        ]
         for one in self.rng.sample(able, self.rng.choice((0, 0, 1, 1, 2))):
             when = self.rng.uniform(at[0], at[-1])
             facts = fatal._facts(self.job, self.story.who[0], 7) | {
                 "port": self.rng.randrange(2000, 9000), "port2": self.rng.randrange(2000, 9000),
-                "number": self.rng.randrange(10, 90000), "step": 7, "folder": self.job.folder, "data": self.job.data,
+                "number": self.rng.randrange(10, 90000), "step": 7,
+                "folder": self.job.folder, "data": self.job.data,
                 "model": self.job.model,
             }  # fmt: skip
             for text in one.texts:
@@ -372,7 +480,9 @@ class _Run:
             story.lines += programs.closing(job, story.program, story.who[0], at[-1] + 1)
         elif how == "fatal":
             dead = self.shared.choice(story.who)
-            found = fatal.draw(job, story.layout, story.program, dead, at[-1] + 1, steps[-1], uncaught=True)
+            found = fatal.draw(
+                job, story.layout, story.program, dead, at[-1] + 1, steps[-1], uncaught=True
+            )
             story.lines.append(Line(at[-1] + 1, dead, found.text, "bad", err=True))
 
 
@@ -389,7 +499,12 @@ def _move(run: _Run, *, all_hosts: bool) -> None:
     job.hosts = tuple(hosts)
 
 
-OF_KIND = {"phase": "pace", "phase of a rank": "pace", "interval": "pace", "collective": "collective"}
+OF_KIND = {
+    "phase": "pace",
+    "phase of a rank": "pace",
+    "interval": "pace",
+    "collective": "collective",
+}
 
 
 def shown_in(difference: Difference, planted: Planted) -> bool:
@@ -435,13 +550,28 @@ def main() -> None:
         shown += found.worth_reading
         lines += found.good.lines + found.bad.lines
         if place is None or place > 3 or options.keep:
-            print(f"{seed} {pair.planted.kind} ({pair.layout}, {found.bad.verdict}): {pair.planted.marks} at {place}")
+            print(
+                f"{seed} {pair.planted.kind} ({pair.layout}, {found.bad.verdict}): "
+                f"{pair.planted.marks} at {place}"
+            )
             for one in found.differences[: 12 if options.keep else 4]:
-                print("   ", one.kind, one.name, "|", (one.good or "")[:60], "|", (one.bad or "")[:60], "|", one.who)
+                print(
+                    "   ",
+                    one.kind,
+                    one.name,
+                    "|",
+                    (one.good or "")[:60],
+                    "|",
+                    (one.bad or "")[:60],
+                    "|",
+                    one.who,
+                )
     for kind in sorted(made):
         print(f"{kind:24} {right[kind]}/{made[kind]}")
     total = sum(made.values())
-    print(f"among the first three: {sum(right.values())}/{total} ({sum(right.values()) / total:.1%})")
+    print(
+        f"among the first three: {sum(right.values())}/{total} ({sum(right.values()) / total:.1%})"
+    )
     print(f"lines shown: {shown} of {lines} ({shown / lines:.2%}); {took / total:.2f} s a pair")
 
 

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from diagnose.compare.model import Difference
 from diagnose.compare.profile import Profile, Spot, Template
 from diagnose.compare.stated import whose
-from diagnose.diagnosis import SourceLine
 from diagnose.lazy import expression
 from diagnose.text.times import iso
 
@@ -21,8 +20,9 @@ _OFTEN, _TIMES = 20, 5.0  # lines, and how many times as often
 _TEXT = 300
 _LEVELS = {"FATAL": 3.0, "ERROR": 3.0, "WARNING": 2.0}
 _ALARMS = expression(
-    r"(?i)\b(?:warn|err(?:or)?\b|fail|fatal|timed? ?out|retr(?:y|ies)|exception|slow|corrupt|refused|lost|reset"
-    r"|unreachable|denied|abort|killed|dropp|throttl|degrad|fall(?:ing)? ?back|unable|cannot|could not)"
+    r"(?i)\b(?:warn|err(?:or)?\b|fail|fatal|timed? ?out|retr(?:y|ies)|exception|slow|corrupt"
+    r"|refused|lost|reset|unreachable|denied|abort|killed|dropp|throttl|degrad|fall(?:ing)? ?back|unable"
+    r"|cannot|could not)"
 )
 _ROLES = {"cause": 3.0, "context": 1.5, "effect": -1.0, "aftermath": -2.0}
 
@@ -52,7 +52,9 @@ def line_differences(good: Profile, bad: Profile, values: Collection[str]) -> li
         (one.order for key, one in good.templates.items() if key in bad.templates), default=0
     )
     gone = _weighed(good, [
-        one for key, one in good.templates.items() if key not in bad.templates and one.spots and one.order < last
+        one
+        for key, one in good.templates.items()
+        if key not in bad.templates and one.spots and one.order < last
     ])  # fmt: skip
     pairs = _pairs(new[:_PAIRS], gone[:_PAIRS])
     found = []
@@ -104,9 +106,9 @@ class _Onset:
     def early(self, spot: Spot) -> bool:
         """Whether a line is not behind it."""
         raised = self.exception
-        if raised is not None and raised.source == spot.source.name:
-            if spot.line >= raised.first_line:
-                return False
+        at = (spot.source.name, spot.line)
+        if raised is not None and raised.source == at[0] and at[1] >= raised.first_line:
+            return False
         known = self.lines.get(spot.source.name)
         if known is not None:
             return spot.line <= known
@@ -218,8 +220,7 @@ def _more(good: Profile, bad: Profile) -> Iterator[Difference]:
             continue
         ratio = (one.count / bad.lines) / (before.count / good.lines)
         if ratio >= _TIMES and one.count >= _TIMES * before.count:
-            spot = one.spots[0]
             yield Difference(
-                "more", "", f"{before.count}", f"{one.count}", _shown(spot), count=one.count,
-                ratio=round(ratio, 1), good_at=before.spots[0].place, bad_at=SourceLine(spot.source.name, spot.line),
+                "more", _shown(one.spots[0]), f"{before.count}", f"{one.count}", count=one.count,
+                ratio=round(ratio, 1), good_at=before.spots[0].place, bad_at=one.spots[0].place,
             )  # fmt: skip

@@ -101,8 +101,9 @@ class Stating:
 class Profile:
     """What is known of a run.
 
-    `hosts`: with the first line of each. `ends`: the last line of each log. `calls`: by process and number of the communicator in it, the collectives in their order, with
-    their places. `cut`: what was not read, in words.
+    `hosts`: with the first line of each. `ends`: the last line of each log. `calls`: by process and
+    number of the communicator in it, the collectives in their order, with their places. `cut`: what
+    was not read, in words.
     """
 
     name: str

@@ -40,7 +40,7 @@ def _both(kind: Kind, name: str, good: Stating, bad: Stating) -> Iterator[Differ
         yield from _by_author(kind, name, good, bad)
     elif ours is not None:  # some authors of the bad run differ
         counts = Counter(bad.values.values())
-        odd = [value for value in counts if value != VARIES and value != ours]
+        odd = [value for value in counts if value not in (VARIES, ours)]
         if VARIES in counts or ours not in counts or len(odd) != 1:
             return
         if _differ(ours, odd[0]) and counts[odd[0]] <= counts[ours]:

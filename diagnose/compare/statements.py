@@ -1,62 +1,23 @@
-"""What lines state of a run by name: versions, environment, arguments."""
+"""What lines state of a run by name: versions, environment, arguments, machines.
+
+How lines do that, and which names say nothing of a run, are rows of `formats/statements/`.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
 
 from diagnose.compare.model import Kind
-from diagnose.lazy import expression
+from diagnose.formats import table
 from diagnose.parse.path import node_like
 
 _LINE = 32 << 10  # characters of a line that are looked at; one may hold all arguments
 _LONG = 200  # characters of a value
-
-# Names whose last word is one of these belong to one run.
-_OF_ONE_RUN = frozenset(
-    "pid ppid tid port ports addr address ip hostname nodelist host hosts node nodes uuid guid id ids jobid hash digest "
-    "fd date datetime timestamp started rank local_rank device dev busid comm commid tmpdir stream opcount nonce cookie "
-    "session tty pwd oldpwd ptr pgid pg seqnum seq version endpoint count procid nodeid localid gtids pids".split()
-)  # fmt: skip
-# The same of what is measured or said of a moment, where the name is no variable and no option.
-_MEASURED = frozenset(
-    "loss losses time times elapsed took duration seconds sec secs ms us ns speed throughput tflops flops mfu mem memory "
-    "used free allocated reserved cached rss start begin end ended eta norm gnorm temp power util step iter iteration "
-    "epoch token tokens sendbuff recvbuff load runtime ppl perplexity accuracy acc score metric queue progress percent "
-    "root numelin numelout members member exitcode error message msg reason warning info debug line file lineno "
-    "traceback state status name".split()
-)  # fmt: skip
-
-_VALUE = r"(?:\"[^\"\n]{0,200}\"|'[^'\n]{0,200}'|\[[^\]\n]{0,200}\]|[^\s,;'\"(){}\[\]|]{1,200})"
-_LISTS = _VALUE.replace("[^\\s,;", "(?:,(?=\\S)|[^\\s,;").replace("|]{1,200})", "|]){1,200})")
-_FORMS: tuple[tuple[Kind, str, str], ...] = (
-    # numpy==1.26.4
-    ("version", "==", rf"(?<![\w\-.])(?P<name>[A-Za-z][\w.\-]{{0,60}})==(?P<value>\d[\w.+\-]{{0,60}})"),
-    # NCCL version 2.26.2+cuda12.6, Driver Version: 550.54, PyTorch version: 2.6.0
-    ("version", "ersion",
-     r"(?<![\w\-.])(?P<name>[A-Za-z][\w.+\-]{0,40}(?: (?:Runtime|Driver|driver|runtime|library))?) [Vv]ersion"
-     r"\s?[:=]?\s?v?(?P<value>\d+\.\d[\w.+\-]{0,60})"),
-    # transformers 4.44.0, torch-2.6.0
-    ("version", ".",
-     r"(?<![\w\-./])(?P<name>[A-Za-z][A-Za-z_\-]{1,30})[ /:=\-]{1,2}v?(?P<value>\d{1,4}\.\d{1,4}\.\d{1,4}(?!\.\d)[\w.+\-]{0,40})"),
-    # NCCL_IB_HCA=mlx5_0, NCCL_IB_HCA set by environment to mlx5_0, 'NCCL_DEBUG': 'INFO'
-    ("environment", "_",
-     rf"(?<![\w.$\-])(?P<name>[A-Z][A-Z0-9]{{0,40}}_[A-Z0-9_]{{1,60}})"
-     rf"(?:['\"]?\s?[=:]\s?| set (?:by environment )?to )(?P<value>{_LISTS})"),
-    # --lr 0.1, --lr=0.1, --bf16
-    ("argument", "--", rf"(?<![\w\-])(?P<name>--[A-Za-z][\w.\-]{{0,60}})(?:(?:=| (?!-[\D]))(?P<value>{_LISTS}))?"),
-    # lr=0.1, lr ...... 0.1
-    ("argument", "", rf"(?<![\w.$\-])(?P<name>[A-Za-z_][\w.\-]{{1,60}}?)(?: ?= ?| \.{{2,80}} ?)(?P<value>{_VALUE})"),
-    # 'lr': 0.1, lr: 0.1 at the end of a line
-    ("argument", ":",
-     rf"(?<![\w.$\-])['\"]?(?P<name>[A-Za-z_][\w.\-]{{1,60}})['\"]?: {{1,8}}(?P<value>{_VALUE})(?=\s*[,;}}\])]|\s*$)"),
-)  # fmt: skip
-_COMPILED = [(kind, holds, expression(form)) for kind, holds, form in _FORMS]
-
-
-_HOST = expression(
-    r"(?i)(?:\bon|\bhosts?|\bnodes?|hostname|nodelist)(?: ?[=:] ?|[ \[])['\"]?(?P<name>[a-z][\w.\-]{1,80}\d[\w.\-]{0,40})"
-)
+_HOST = "host"
+_MARKS = ("=", ": ", "--", " ..", "ersion", " to ", " on ")
 
 
 class Stated(NamedTuple):
@@ -71,8 +32,8 @@ def statements(message: str) -> Iterator[Stated]:
     """What a message states, each name once."""
     text = message[:_LINE]
     seen = set()
-    for kind, holds, form in _COMPILED:
-        if holds not in text:
+    for kind, holds, form in _forms():
+        if kind == _HOST or holds not in text:
             continue
         for found in form.finditer(text):
             name, value = found["name"].rstrip("-."), (found["value"] or "").strip("'\"")
@@ -84,22 +45,37 @@ def statements(message: str) -> Iterator[Stated]:
 
 def hosts_in(message: str) -> Iterator[str]:
     """The machines that a message names where it says that they are some."""
-    for found in _HOST.finditer(message[:_LINE]):
-        name = found["name"].rstrip(".-")
-        if node_like(name):
-            yield name
+    for kind, _, form in _forms():
+        for found in form.finditer(message[:_LINE]) if kind == _HOST else ():
+            name = found["name"].rstrip(".-")
+            if node_like(name):
+                yield name
 
 
 def may_state(message: str) -> bool:
     """Whether a message may state anything, whatever its numbers."""
-    return any(mark in message for mark in ("=", ": ", "--", " ..", "ersion", " to ", " on ")) or (
-        message.count(".") > 1
-    )
+    return any(mark in message for mark in _MARKS) or message.count(".") > 1
 
 
 def _passing(name: str) -> bool:
     """Whether it is a measurement, or says what belongs to one run."""
     *ahead, last = name.lower().replace("-", "_").replace(".", "_").split("_")
-    if last in _OF_ONE_RUN:
+    if last in _names("run"):
         return ahead[-1:] != ["per"]
-    return last in _MEASURED and not (name.startswith("--") or name.isupper())
+    return last in _names("moment") and not (name.startswith("--") or name.isupper())
+
+
+@cache
+def _forms() -> list[tuple[Kind, str, re.Pattern[str]]]:
+    rows = table.read(table.STATEMENTS).rows
+    return [
+        (row["kind"], row.get("holds", ""), re.compile(row["match"]))
+        for row in rows
+        if "kind" in row
+    ]
+
+
+@cache
+def _names(of: str) -> frozenset[str]:
+    rows = table.read(table.STATEMENTS).rows
+    return frozenset(name for row in rows if row.get("of") == of for name in row["names"])
