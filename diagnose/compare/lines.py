@@ -20,8 +20,8 @@ _OFTEN, _TIMES = 20, 5.0  # lines, and how many times as often
 _TEXT = 300
 _LEVELS = {"FATAL": 3.0, "ERROR": 3.0, "WARNING": 2.0}
 _ALARMS = expression(
-    r"(?i)\b(?:warn|err(?:or)?\b|fail|fatal|timed? ?out|retr(?:y|ies)|exception|slow|corrupt"
-    r"|refused|lost|reset|unreachable|denied|abort|killed|dropp|throttl|degrad|fall(?:ing)? ?back|unable"
+    r"(?i)\b(?:warn|err(?:or)?\b|fail|fatal|timed? ?out|retr(?:y|ies)|exception|slow|corrupt|lost"
+    r"|refused|reset|unreachable|denied|abort|killed|dropp|throttl|degrad|fall(?:ing)? ?back|unable"
     r"|cannot|could not)"
 )
 _ROLES = {"cause": 3.0, "context": 1.5, "effect": -1.0, "aftermath": -2.0}
