@@ -32,8 +32,8 @@ from benchmarks.hangbench.words.job import Line
 from benchmarks.hangbench.words.layouts import Layout
 from benchmarks.hangbench.words.programs import PROGRAMS, Program
 from benchmarks.hangbench.words.story import Story, begin
-from diagnose.compare import Comparison, compare
-from diagnose.compare.model import Difference
+from diagnose.comparison import Comparison, compare
+from diagnose.comparison.model import Difference
 
 KINDS = (
     "version",

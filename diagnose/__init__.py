@@ -17,7 +17,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from typing import Any
 
-    from diagnose.compare import Comparison, compare
+    from diagnose.comparison import Comparison, compare
     from diagnose.diagnosis import Diagnosis
     from diagnose.errors import CatalogError, DiagnoseError, InputError
     from diagnose.infer.pipeline import diagnose
@@ -42,12 +42,12 @@ __all__ = [
 
 _HOME = {
     "CatalogError": "diagnose.errors",
-    "Comparison": "diagnose.compare",
+    "Comparison": "diagnose.comparison",
     "DiagnoseError": "diagnose.errors",
     "Diagnosis": "diagnose.diagnosis",
     "InputError": "diagnose.errors",
     "Job": "diagnose.job.model",
-    "compare": "diagnose.compare",
+    "compare": "diagnose.comparison",
     "diagnose": "diagnose.infer.pipeline",
     "load": "diagnose.job.load",
     "load_text": "diagnose.job.load",

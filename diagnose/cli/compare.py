@@ -71,7 +71,7 @@ def compare(
     if last_good and jobs is None:
         raise InputError(f"--last-good needs --jobs RESULTS: {_USE}")
     found = _stored(runs, jobs, patterns or ()) if jobs else _given(runs, patterns or ())
-    from diagnose.compare import compared
+    from diagnose.comparison import compared
     from diagnose.report import compare as report
 
     comparison = compared(*found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from diagnose.compare import compared
+from diagnose.comparison import compared
 from diagnose.mcp.answer import UNTRUSTED, Answer, quoted
 from diagnose.mcp.job_tools import drawn
 from diagnose.mcp.jobs import Opened

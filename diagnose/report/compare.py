@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from diagnose import __version__
-from diagnose.compare.model import Comparison, Difference, Run
+from diagnose.comparison.model import Comparison, Difference, Run
 from diagnose.diagnosis import WELL, SourceLine
 from diagnose.redact.redactor import Redactor, secrets_only
 from diagnose.report.html.shell import asset, embedded, policy, template

@@ -12,8 +12,8 @@ from diagnose.checkpoint.model import JSON_KEYS, Checkpoint, Resume
 from diagnose.checkpoint.model import SCHEMA as CHECKPOINT
 from diagnose.collect.bundle import SCHEMA as BUNDLE
 from diagnose.collect.bundle import Manifest, Node
-from diagnose.compare.model import SCHEMA as COMPARE
-from diagnose.compare.model import Comparison
+from diagnose.comparison.model import SCHEMA as COMPARE
+from diagnose.comparison.model import Comparison
 from diagnose.diagnosis import LEFT_OUT, RENAMED, Diagnosis
 from diagnose.diagnosis import SCHEMA as DIAGNOSIS
 from diagnose.fleet.summary import SCHEMA as FLEET

@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterator, Sequence
 from math import log2
 from typing import NamedTuple
 
-from diagnose.compare.model import Difference
-from diagnose.compare.profile import Profile, Spot, Template
-from diagnose.compare.stated import whose
+from diagnose.comparison.model import Difference
+from diagnose.comparison.profile import Profile, Spot, Template
+from diagnose.comparison.stated import whose
+from diagnose.diagnosis import SourceLine
 from diagnose.lazy import expression
 from diagnose.text.times import iso
 
@@ -40,11 +41,13 @@ class _Seen(NamedTuple):
         return self.template.spots[0]
 
 
-def line_differences(good: Profile, bad: Profile, values: Collection[str]) -> list[Difference]:
+def line_differences(good: Profile, bad: Profile, known: Sequence[Difference]) -> list[Difference]:
     """New, gone and changed kinds of lines, and such as are far more frequent.
 
-    Of what differs in nothing but stated `values` nothing is said.
+    Of lines that differ in nothing but what is `known` already nothing is said.
     """
+    values = {text for one in known for text in (one.good, one.bad) if text}
+    places = {at for one in known for at in (one.good_at, one.bad_at)}
     new = _weighed(
         bad, [one for key, one in bad.templates.items() if key not in good.templates and one.spots]
     )
@@ -61,15 +64,17 @@ def line_differences(good: Profile, bad: Profile, values: Collection[str]) -> li
     for one in _together(new):
         before = pairs.get(one.template.key)
         if before is None:
-            if not _explained(one.spot.text, values):
+            if not _explained(one.spot, values, places):
                 found.append(_line("new", one, bad))
-        elif not _only_values(before.spot.text, one.spot.text, values):
+        elif not ({before.spot.place, one.spot.place} & places) and not all(
+            _explained(each.spot, values, places) for each in (before, one)
+        ):
             found.append(_changed(before, one))
     paired = {id(one.template) for one in pairs.values()}
     found += [
         _line("gone", one, good)
         for one in _together(gone)
-        if id(one.template) not in paired and not _explained(one.spot.text, values)
+        if id(one.template) not in paired and not _explained(one.spot, values, places)
     ]
     return [*found, *_more(good, bad)]
 
@@ -120,7 +125,7 @@ class _Onset:
     def near(self, spot: Spot) -> float:
         """From 0 to 2: how few lines are between it, or the end of the log, and a line."""
         known = self.lines.get(spot.source.name, self.ends.get(spot.source.name, 0))
-        return 2 / (1 + log2(1 + abs(known - spot.line)) / 4)
+        return round(2 / (1 + log2(4 + abs(known - spot.line)) / 4), 1)
 
 
 def _together(found: Sequence[_Seen]) -> Iterator[_Seen]:
@@ -168,17 +173,13 @@ def _same(one: Sequence[str], other: Sequence[str]) -> int:
     )
 
 
-def _explained(text: str, values: Collection[str]) -> bool:
+def _explained(spot: Spot, values: Collection[str], places: Collection[SourceLine | None]) -> bool:
     """Whether a line says one of the values that differ, which are shown already."""
-    return any(len(value) >= _VALUE and value in text for value in values)
+    shown = any(len(value) >= _VALUE and value in spot.text for value in values)
+    return shown or spot.place in places
 
 
 _VALUE = 4  # characters of a value that a line does not hold by chance
-
-
-def _only_values(one: str, other: str, values: Collection[str]) -> bool:
-    """Whether two lines differ in nothing but values that are shown already."""
-    return any(value in one for value in values) and any(value in other for value in values)
 
 
 def _line(kind: str, one: _Seen, run: Profile) -> Difference:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from diagnose.compare.model import Difference
-from diagnose.compare.profile import Author, Profile, Template
-from diagnose.compare.stated import whose
+from diagnose.comparison.model import Difference
+from diagnose.comparison.profile import Author, Profile, Template
+from diagnose.comparison.stated import whose
 from diagnose.diagnosis import SourceLine
 from diagnose.parse.prefix import Prefix, peel
 from diagnose.stories.work import median

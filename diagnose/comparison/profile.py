@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from diagnose.compare.model import Kind
-from diagnose.compare.statements import hosts_in, may_state, statements
+from diagnose.comparison.model import Kind
+from diagnose.comparison.statements import hosts_in, may_state, statements
 from diagnose.diagnosis import SourceLine
 from diagnose.ingest.source import TEXT_KINDS, Chunk, Source
 from diagnose.job.pace import author_keys, ranks_of_authors

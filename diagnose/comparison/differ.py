@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from diagnose.compare.calls import call_differences
-from diagnose.compare.lines import line_differences
-from diagnose.compare.model import Comparison, Difference, Kind, Run
-from diagnose.compare.pace import pace_differences
-from diagnose.compare.profile import Profile, profile
-from diagnose.compare.stated import stated_differences
+from diagnose.comparison.calls import call_differences
+from diagnose.comparison.lines import line_differences
+from diagnose.comparison.model import Comparison, Difference, Kind, Run
+from diagnose.comparison.pace import pace_differences
+from diagnose.comparison.profile import Profile, profile
+from diagnose.comparison.stated import stated_differences
 from diagnose.diagnosis import SourceLine
 from diagnose.infer.pipeline import diagnose
 from diagnose.job.load import load
@@ -62,9 +62,7 @@ def compared(good: tuple[str, Job, Diagnosis], bad: tuple[str, Job, Diagnosis]) 
         *call_differences(one, other),
         *pace_differences(one, other),
     ]
-    found += line_differences(
-        one, other, {text for each in found for text in (each.good, each.bad) if text}
-    )
+    found += line_differences(one, other, found)
     ordered = _ordered(_once(found))[:_KEPT]
     lines = one.lines + other.lines
     shown = min(len(ordered), MOST, max(LEAST, lines // _ONE_IN))

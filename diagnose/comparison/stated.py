@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from diagnose.compare.model import KINDS, Difference, Kind
-from diagnose.compare.profile import VARIES, Author, Profile, Stating
+from diagnose.comparison.model import KINDS, Difference, Kind
+from diagnose.comparison.profile import VARIES, Author, Profile, Stating
 from diagnose.text.alike import lasting
 from diagnose.text.ranks import ranks_phrase
 

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from diagnose.compare.model import Difference
-from diagnose.compare.profile import Profile
-from diagnose.compare.stated import whose
+from diagnose.comparison.model import Difference
+from diagnose.comparison.profile import Profile
+from diagnose.comparison.stated import whose
 from diagnose.diagnosis import SourceLine
 
 Called = tuple[str, SourceLine]  # what, and where it is seen

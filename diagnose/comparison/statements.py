@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
-from diagnose.compare.model import Kind
+from diagnose.comparison.model import Kind
 from diagnose.formats import table
 from diagnose.parse.path import node_like
 
