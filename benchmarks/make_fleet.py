@@ -5,7 +5,7 @@ planted and what came of it, and `OUT/topology.csv` with the place of each node.
 diagnosed: every job draws its size, team, versions and length; a failure comes at a constant rate
 per GPU-hour (MTBF of one GPU), and more often at what was planted:
 
-    node nic leaf rail rack nvlink version team season none
+    node nic leaf rail rack nvlink version since team season none
 
 `--plant KIND` makes one such unit fail `--times` as often; `--like acme` takes sizes, lengths and
 the number of jobs after the public trace of two clusters (880,740 jobs, most of them of one GPU).
@@ -28,7 +28,7 @@ from diagnose.batch.results import COLUMNS, open_results
 from diagnose.ingest.names import RESULTS
 
 UNITS = ("node", "nic", "nvlink", "rack", "leaf", "rail")
-KINDS = ("none", *UNITS, "version", "team", "season")
+KINDS = ("none", *UNITS, "version", "since", "team", "season")
 GPUS, NVLINK, RACK, LEAF = 8, 8, 16, 64  # GPUs a node; nodes an NVLink domain, a rack, a leaf
 PODS = 4  # leaves that share a rail's switch, one each of GPUS rails
 BEGIN = np.datetime64("2025-06-02", "us")
@@ -111,6 +111,7 @@ def plant(
         "rail": lambda: f"pod{rng.integers(-(-nodes // (LEAF * PODS)))}-rail{rng.integers(GPUS)}",
         "rack": lambda: f"rack{rng.integers(-(-nodes // RACK)):02d}",
         "version": lambda: TORCH[int(rng.integers(1, len(TORCH) - 1))],
+        "since": lambda: TORCH[int(rng.integers(1, len(TORCH) - 1))],  # and all that follow
         "team": lambda: f"team{rng.integers(TEAMS):02d}",
         "season": lambda: str(int(rng.integers(8, WEEKS - 8))),
     }
@@ -245,6 +246,8 @@ def extra(
         return np.zeros(len(start))
     if found.kind == "version":
         return more * (torch == TORCH.index(found.unit))
+    if found.kind == "since":
+        return more * (torch >= TORCH.index(found.unit))
     if found.kind == "team":
         return more * (team == number)
     if found.kind == "season":

@@ -6,6 +6,7 @@ job = diagnose.load("logs/")
 job.timeline            # DataFrame, one row an event
 job.ranks               # DataFrame, one row a rank
 diagnose.diagnose(job)  # Diagnosis
+diagnose.compare("good/", "bad/")  # Comparison: what two runs differ in
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from typing import Any
 
+    from diagnose.comparison import Comparison, compare
     from diagnose.diagnosis import Diagnosis
     from diagnose.errors import CatalogError, DiagnoseError, InputError
     from diagnose.infer.pipeline import diagnose
@@ -26,11 +28,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CatalogError",
+    "Comparison",
     "DiagnoseError",
     "Diagnosis",
     "InputError",
     "Job",
     "__version__",
+    "compare",
     "diagnose",
     "issue_text",
     "load",
@@ -40,10 +44,12 @@ __all__ = [
 
 _HOME = {
     "CatalogError": "diagnose.errors",
+    "Comparison": "diagnose.comparison",
     "DiagnoseError": "diagnose.errors",
     "Diagnosis": "diagnose.diagnosis",
     "InputError": "diagnose.errors",
     "Job": "diagnose.job.model",
+    "compare": "diagnose.comparison",
     "diagnose": "diagnose.infer.pipeline",
     "issue_text": "diagnose.report.issue",
     "load": "diagnose.job.load",

@@ -204,6 +204,12 @@ def tables(folder: Path, columns: Sequence[str] = (*COLUMNS,)) -> Iterator[pa.Ta
             yield table
 
 
+def rows_of(folder: Path, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+    """These columns of all rows, as they are stored. Raises InputError."""
+    with _opened(folder) as db:
+        return db.execute(f"SELECT {', '.join(columns)} FROM jobs ORDER BY rowid").fetchall()
+
+
 def table_of(columns: dict[str, Sequence[Any]]) -> pa.Table:
     """A table of columns as they are stored."""
     import pyarrow as pa  # noqa: PLC0415  not before there are results

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,6 +39,7 @@ from diagnose.parse.prefix import peel
 from diagnose.redact.redactor import secrets_only
 from diagnose.report.safe import escaped, learn_around, masked_strings
 from diagnose.runtime.workers import memory_bound
+from diagnose.text.alike import alike
 
 if TYPE_CHECKING:
     from diagnose.job.model import Job
@@ -50,24 +50,6 @@ NOTE_LIMIT = 300
 MAX_NOTES = 10
 _LIMIT = 300  # characters of the line that count
 _WAITING = ("hung",)
-_MONTHS = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
-_DAYS = "Mon|Tue|Wed|Thu|Fri|Sat|Sun"
-_DOMAINS = "internal|local|cluster|svc|lan"
-# In this order: what is inside another form comes later.
-_FORMS = [
-    (re.compile(r"(?i)\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "<id>"),
-    (re.compile(r"(?i)\b[a-z][a-z0-9+.\-]{1,15}://[^\s'\",)\]]+"), "<url>"),
-    (re.compile(r"(?<![\w.])(?:~|\.{1,2})?(?:/[\w.@%+=:,~\-]+)+/?"), "<path>"),
-    (re.compile(r"\b[A-Za-z]:\\[^\s'\"]+"), "<path>"),
-    (re.compile(r"(?i)\b0x[0-9a-f]+\b"), "<hex>"),
-    (re.compile(r"(?i)\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{6,}\b"), "<hex>"),
-    (re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?(?:<\d+>)?"), "<ip>"),
-    (re.compile(rf"(?<![\w.\-])[\w\-]+(?:\.[\w\-]+){{0,8}}\.(?:{_DOMAINS})\b"), "<host>"),
-    (re.compile(rf"\b(?:{_DAYS}|{_MONTHS})\b"), "<d>"),
-    (re.compile(r"[+-]?\d+(?:[.,:]\d+)*(?:e[+-]?\d+)?"), "<n>"),
-    (re.compile(r"\[<n>(?:, ?<n>)*(?:, ?\.\.\.)?\]|<n>(?:[,;|] ?<n>)+"), "<n>"),
-    (re.compile(r"\s+"), " "),
-]
 
 
 def fingerprint(diagnosis: Diagnosis) -> str:
@@ -90,12 +72,7 @@ def fingerprint(diagnosis: Diagnosis) -> str:
 
 def normalised(line: str, hosts: Iterable[str] = ()) -> str:
     """A line of a log without its prefixes and without what differs from run to run."""
-    text = peel(line[:4096]).message or line
-    for host in sorted(filter(None, hosts), key=len, reverse=True):
-        text = re.sub(rf"(?<![\w.\-]){re.escape(host)}(?![\w\-])", "<host>", text)
-    for form, instead in _FORMS:
-        text = form.sub(instead, text)
-    return text.strip()[:_LIMIT]
+    return alike(peel(line[:4096]).message or line, hosts)[:_LIMIT]
 
 
 def _hash(parts: list[str]) -> str:

@@ -29,6 +29,7 @@ _COMMANDS: Mapping[str, str] = {
     "triage": "job",
     "report": "job",
     "issue": "job",
+    "compare": "compare",
     "collect": "collect",
     "watch": "watch",
     "checkpoint": "checkpoint",

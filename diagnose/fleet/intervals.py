@@ -19,6 +19,11 @@ def z_of(tests: int, alpha: float = 0.05) -> float:
     return NormalDist().inv_cdf(1 - alpha / 2 / max(1, tests))
 
 
+def cdf(deviate: float) -> float:
+    """The share of a normal distribution below a deviate."""
+    return NormalDist().cdf(deviate)
+
+
 def share(some: float, of: float, z: float = Z) -> tuple[float, float]:
     """Wilson's interval of `some` out of `of`; all from 0 to 1 where there are none."""
     if of <= 0:

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from diagnose.batch.jobs import JobRef, find_stored
-from diagnose.batch.names import page_of, restored
+from diagnose.batch.names import page_of
+from diagnose.batch.stored import ref_of
 from diagnose.batch.work import sources_of
 from diagnose.errors import InputError
 from diagnose.fleet.jobs import Jobs
@@ -48,7 +48,7 @@ def write_reports(
         target = results / page_of(source)
         try:
             if not target.exists():
-                job = read(sources_of(_ref(source, tag)), patterns=patterns)
+                job = read(sources_of(ref_of(source, tag)), patterns=patterns)
                 page = html.render(job, diagnose(job), title=name, redact=redact)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 write_text(target, page)
@@ -56,15 +56,6 @@ def write_reports(
         except Exception as error:
             warn(f"no report of {name}: {_why(error)}")
     return written
-
-
-def _ref(source: str, tag: str) -> JobRef:
-    """The job of a stored source, where it can be as it was scanned. Raises InputError."""
-    source = restored(source)
-    refs = [ref for ref in find_stored(source) if ref.source == source]
-    if not refs:
-        raise InputError("is not there any more")
-    return next((ref for ref in refs if ref.tag == tag), refs[0])
 
 
 def _why(error: Exception) -> str:

@@ -21,6 +21,7 @@ from diagnose.fleet.jobs import OTHER, Jobs
 from diagnose.fleet.nodes import Nodes, nodes
 from diagnose.fleet.recurring import Gap, Recurring, recurring, unknowns, unreadable
 from diagnose.fleet.reliability import CHECKPOINT_H, Reliability, reliability
+from diagnose.fleet.since import Since, since
 from diagnose.fleet.trend import Trends, trends
 from diagnose.parse.topology import Topology
 
@@ -81,6 +82,7 @@ class Fleet:
     weekly: list[Group]
     reliability: Reliability
     trends: Trends | None
+    since: list[Since]
     recurring: list[Recurring]
     nodes: Nodes
     unknowns: list[Gap]
@@ -136,6 +138,7 @@ def summarise(
         weekly=count(jobs, WEEK),
         reliability=reliability(jobs, catalog.external_ends, catalog.node_causes, checkpoint_h),
         trends=trends(jobs),
+        since=since(jobs),
         recurring=recurring(jobs),
         nodes=found_nodes,
         unknowns=unknowns(jobs),

@@ -1,8 +1,8 @@
 """Rows of formats, from YAML or from the table that was made of it.
 
-A start has no time for YAML: `prefixes.json`, `stacks.json`, `frames.json` and `pace.json` beside
-the folders hold the same. In a checkout, where files change, each is used as long as its checksum
-is that of the files. `python -m diagnose.formats.table` writes them.
+A start has no time for YAML: `prefixes.json`, `stacks.json`, `frames.json`, `pace.json` and
+`statements.json` beside the folders hold the same. In a checkout, where files change, each is used
+as long as its checksum is that of the files. `python -m diagnose.formats.table` writes them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 from diagnose.lazy import expression
 
 FOLDER = Path(__file__).parent
-PREFIXES, STACKS, FRAMES, PACE = (
-    FOLDER / name for name in ("prefixes", "stacks", "frames", "pace")
+PREFIXES, STACKS, FRAMES, PACE, STATEMENTS = (
+    FOLDER / name for name in ("prefixes", "stacks", "frames", "pace", "statements")
 )
 KEYS = frozenset(
     {"name", "tail", "match", "layer", "loose", "then", "holds", "check", "hook", "decode",
@@ -48,6 +48,7 @@ _FRAME_KEYS = frozenset(
 _PACE_KEYS = frozenset(
     {"phase", "is", "names", "form", "match", "holds", "column", "samples", "refused"}
 )
+_STATEMENT_KEYS = frozenset({"kind", "piece", "is", "holds", "match", "of", "names", "samples"})
 # What an expression may name in %{…}; those in lower case are groups of the same name.
 _LEVELS = "DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL|NOTICE|TRACE|SUCCESS"  # longest first
 PIECES = {
@@ -139,6 +140,7 @@ _KNOWN = {
     STACKS.name: (_STACK_KEYS, _STACK_GROUPS),
     FRAMES.name: (_FRAME_KEYS, frozenset[str]()),
     PACE.name: (_PACE_KEYS, _PACE_GROUPS),
+    STATEMENTS.name: (_STATEMENT_KEYS, frozenset({"name", "value"})),
 }
 
 
@@ -220,7 +222,7 @@ def checksum(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    for each in (PREFIXES, STACKS, FRAMES, PACE):
+    for each in (PREFIXES, STACKS, FRAMES, PACE, STATEMENTS):
         made, tags, glued = _made(each)
         lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in made)
         text = f"[{checksum(each)}, [\n{lines}\n],\n{json.dumps(tags)},\n{json.dumps(glued)}]\n"

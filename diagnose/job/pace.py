@@ -66,7 +66,7 @@ def read(job: Job) -> Pace:
     """What the logs of a job say of the times of its steps; bounded, whatever their size."""
     found = Pace()
     logs = [source for source in job.sources if source.kind in TEXT_KINDS and source.size]
-    ranks = _ranks(job.events)
+    ranks = ranks_of_authors(job.events)
     shapes = compile_matcher(job.catalog).shapes
     share = max(_LEAST, MAX_BYTES // max(1, len(logs)))
     for source in islice(logs, _SOURCES):
@@ -181,7 +181,7 @@ def _keep(
     if not track.steps and not track.marks:
         return
     rank: int | None = who[0] if who[0] is not None else source.rank
-    for known in _keys(source.name, who[2], who[1], who[3], who[4]):
+    for known in author_keys(source.name, who[2], who[1], who[3], who[4]):
         rank = rank if rank is not None else ranks.get(known)
     if rank is not None:
         _join(found.ranks, rank, track)
@@ -215,7 +215,7 @@ def _join(tracks: dict[_Key, Track], key: _Key, track: Track) -> None:
         own[1].extend(times)
 
 
-def _ranks(timeline: Timeline) -> Mapping[object, int]:
+def ranks_of_authors(timeline: Timeline) -> Mapping[object, int]:
     """By what an author is known in a log → its rank, where that is one alone."""
     found: dict[object, int | None] = {}
     columns = ("source", "host", "local_rank", "task", "pid", "rank")
@@ -223,12 +223,12 @@ def _ranks(timeline: Timeline) -> Mapping[object, int]:
         zip(*map(timeline.column, columns), strict=True)
     ):
         if rank is not None:
-            for key in _keys(source, host, local_rank, task, pid):
+            for key in author_keys(source, host, local_rank, task, pid):
                 found[key] = rank if found.get(key, rank) == rank else None
     return {key: rank for key, rank in found.items() if rank is not None}
 
 
-def _keys(
+def author_keys(
     source: str, host: str | None, local_rank: int | None, task: int | None, pid: int | None
 ) -> Iterable[object]:
     """By what the author of a line may be known, the surest first."""

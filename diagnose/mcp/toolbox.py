@@ -17,6 +17,7 @@ from diagnose.catalog.load import load_catalog
 from diagnose.errors import DiagnoseError
 from diagnose.mcp import lookup_tools
 from diagnose.mcp.answer import NAMES_ARE_DATA, Answer, data_of, text_of
+from diagnose.mcp.compare_tool import compare
 from diagnose.mcp.job_tools import issue, lines, timeline, triage, waits
 from diagnose.mcp.jobs import Jobs, Root
 from diagnose.mcp.lookup_tools import checkpoint, fleet
@@ -50,6 +51,7 @@ class Toolbox:
             (self.timeline, "Timeline of a rank"),
             (self.waits, "Who waits for whom"),
             (self.issue_text, "An issue for a project's maintainers"),
+            (self.compare, "Compare a bad run with a good one"),
             (self.explain, "Explain a cause or setting"),
             (self.match_line, "Look up a log line"),
             (self.checkpoint, "Check checkpoints"),
@@ -130,6 +132,17 @@ class Toolbox:
         Masked. Before it is posted a person has to read it, and answer what is left open.
         """
         return self._result(lambda: issue(self._jobs.get(job), project))
+    def compare(
+        self,
+        good: Annotated[str, Field(description="A run that ended well, as `path` of triage.")],
+        bad: Annotated[str, Field(description="The run that did not, as `path` of triage.")],
+    ) -> CallToolResult:
+        """Show what a bad run differs in from a good one of the same job, most telling first.
+
+        Versions, environment, arguments, nodes, collectives, new lines, step times. A difference is
+        a lead and no cause: check it against the verdict.
+        """
+        return self._result(lambda: compare(self._jobs.get(good), self._jobs.get(bad)))
 
     def explain(
         self,

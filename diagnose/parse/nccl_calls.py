@@ -20,6 +20,7 @@ import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from diagnose.parse.chunk import Chunk, Origin
 from diagnose.parse.comm_rank import CollCall, CommRank
@@ -69,6 +70,24 @@ def call_line(line: bytes) -> CallLine | None:
     if comm < 0 or op not in _OPS:
         return None
     return ahead, op, rest[:_LONG], (*ahead.rsplit(b" ", 2)[-2:], rest[comm:_LONG])
+
+
+class Called(NamedTuple):
+    """One call: the pointer of its communicator, and what is called, of how much, for people."""
+
+    comm: str
+    what: str
+
+
+def called(line: bytes) -> Called | None:
+    """The collective that a line calls; None of sends and receives, and of other lines."""
+    parts = call_line(line)
+    found = _CALL.match(parts[2]) if parts and parts[1] not in _P2P else None
+    if parts is None or found is None:
+        return None
+    kind = int(found[3])
+    dtype = _DTYPES[kind] if kind < len(_DTYPES) else f"type {kind}"
+    return Called(found[5].decode(), f"{parts[1].decode()} of {int(found[2])} {dtype}")
 
 
 @dataclass(slots=True)

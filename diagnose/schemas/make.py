@@ -12,6 +12,8 @@ from diagnose.checkpoint.model import JSON_KEYS, Checkpoint, Resume
 from diagnose.checkpoint.model import SCHEMA as CHECKPOINT
 from diagnose.collect.bundle import SCHEMA as BUNDLE
 from diagnose.collect.bundle import Manifest, Node
+from diagnose.comparison.model import SCHEMA as COMPARE
+from diagnose.comparison.model import Comparison
 from diagnose.diagnosis import LEFT_OUT, RENAMED, Diagnosis
 from diagnose.diagnosis import SCHEMA as DIAGNOSIS
 from diagnose.fleet.summary import SCHEMA as FLEET
@@ -26,6 +28,7 @@ def schemas() -> dict[str, Schema]:
     """Every schema by the name of its file."""
     return {
         "diagnosis-2.json": _Maker().document(DIAGNOSIS, _hints(Diagnosis)),
+        "compare-1.json": _Maker().document(COMPARE, _hints(Comparison)),
         "fleet-1.json": _Maker().document(FLEET, _hints(Fleet)),
         "checkpoint-1.json": _Maker().document(
             CHECKPOINT, {"checkpoints": list[Checkpoint], "resume": Resume | None}

@@ -91,6 +91,7 @@ def _sections(fleet: Fleet, *, trend: bool) -> list[tuple[str, str]]:
         (True, "nodes", "Nodes"),
         (fleet.causes, "causes", "Causes"),
         (True, "reliability", "Reliability"),
+        (fleet.since, "since", "Since"),
         (trend, "trend", "Trend"),
         (fleet.recurring, "recurring", "Recurring"),
         (fleet.unknowns, "unknown", "Unknown"),

@@ -14,6 +14,7 @@ from diagnose.fleet.grouping import CAUSE, HOST, WEEK
 from diagnose.fleet.nodes import fold
 from diagnose.fleet.recurring import Gap
 from diagnose.fleet.reliability import Reliability
+from diagnose.fleet.since import Since
 from diagnose.fleet.summary import Fleet, Listed
 from diagnose.fleet.trend import Trends
 from diagnose.redact.redactor import mask
@@ -30,6 +31,7 @@ MAX_SUSPECTS = 20
 MAX_RECURRING = 8
 MAX_GAPS = 6
 MAX_WORST = 5
+MAX_SINCE = 6
 
 _SPARK = 12
 _SPARK_WIDE = 26
@@ -71,11 +73,13 @@ def render(fleet: Fleet, console: Console, top: int | None = None) -> None:
     page.field("rising", names(trend.rising(fleet.trends)))
     suspects = [suspect.host for suspect in fleet.nodes.suspects]
     suspects = [words.unit_name(unit) for unit in fleet.nodes.units] + suspects
+    page.field("since", words.since_name(fleet.since[0]) if fleet.since else "")
     page.field("suspects", names(suspects) if suspects else "none")
     _groups(page, fleet)
     _crossed(page, fleet)
     _reliability(page, fleet.reliability)
     _trends(page, fleet.trends)
+    _since(page, fleet.since)
     _suspects(page, fleet)
     _recurring(page, fleet)
     _gaps(page, "Unknown: the next signatures to write", fleet.unknowns, fleet)
@@ -199,6 +203,16 @@ def _trends(page: _Sheet, found: Trends | None) -> None:
         )
     page.paragraph(Text(words.forecast(found.forecast)), first="  ", indent=4)
     page.paragraph(Text(words.windows(found), style="dim"), first="  ")
+
+
+def _since(page: _Sheet, found: Sequence[Since]) -> None:
+    if not found:
+        return
+    page.heading("More frequent since")
+    for one in page.first(found, MAX_SINCE):
+        text = Text.assemble((words.since_name(one), "bold"), f"  {one.name}: {words.since(one)}")
+        page.paragraph(text, first="  ", indent=4)
+    page.rest(found, MAX_SINCE)
 
 
 def _suspects(page: _Sheet, fleet: Fleet) -> None:

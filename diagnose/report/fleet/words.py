@@ -14,10 +14,11 @@ from typing import Any
 
 from diagnose.fleet.blame import MIN_INCIDENTS
 from diagnose.fleet.causes import Group
-from diagnose.fleet.grouping import CAUSE
+from diagnose.fleet.grouping import CAUSE, WEEK
 from diagnose.fleet.nodes import MIN_RATIO, Nodes, Suspect, fold
 from diagnose.fleet.recurring import Began
 from diagnose.fleet.reliability import Mtbf, Reliability
+from diagnose.fleet.since import Since
 from diagnose.fleet.summary import Fleet, Listed, Overview
 from diagnose.fleet.trend import Forecast, Trend, Trends
 from diagnose.fleet.units import Unit
@@ -234,12 +235,36 @@ def trend(found: Trend) -> str:
     return f"{many}: {ratio}, {found.direction}"
 
 
+def since_name(found: Since) -> str:
+    """`torch 2.6.0`, `week of 2026-01-05`, with where it may begin as well."""
+    kind = "week of" if found.label == WEEK else found.label
+    until = f", until {found.until}" if found.until else ""
+    return f"{kind} {found.first}{until}"
+
+
+def since(found: Since) -> str:
+    """`30 of 100 jobs, 4 of 120 without it: ×9.00 (3.23 to 25.1)`, and what explains it, too."""
+    many = (
+        f"{found.now:,} of {jobs(found.jobs_now)}, {found.before:,} of {found.jobs_before:,} else"
+    )
+    ratio = (
+        f"{times(found.ratio)} ({between(found)})" if found.ratio else f"at least ×{found.low:,.2f}"
+    )
+    apart = found.earliest != found.latest
+    parts = [
+        f"{many}: {ratio}",
+        f"begins between {found.earliest} and {found.latest}" if apart else "",
+        f"as likely {names(found.also, 3)}" if found.also else "",
+    ]
+    return "; ".join(filter(None, parts))
+
+
 def times(ratio: float | None) -> str:
     """`×1.20`; empty where there was nothing before."""
     return "" if ratio is None else f"×{ratio:,.2f}"
 
 
-def between(found: Trend) -> str:
+def between(found: Trend | Since) -> str:
     """`0.39 to 1.68`, the interval of a ratio."""
     return f"{found.low:,.2f} to {'no bound' if found.high is None else f'{found.high:,.2f}'}"
 

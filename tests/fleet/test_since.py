@@ -1,0 +1,78 @@
+"""Since which version a cause is more frequent; chance, and what has no order, names none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from diagnose.fleet.since import Since, since
+from tests.fleet.frames import failed, frame, row, typed
+
+VERSIONS = ("2.3.0", "2.4.0", "2.9.1", "2.10.0", "2.11.0rc1", "2.11.0")
+JOBS = 24  # of a version
+
+
+def found(
+    wrong: Sequence[int],
+    values: Sequence[str] = VERSIONS,
+    label: str = "torch",
+    *,
+    hosts: int = 9999,
+) -> list[Since]:
+    """What is said of jobs of these versions, of which so many failed; all are used all along."""
+    rows = []
+    for at in range(JOBS * len(values)):
+        number, turn = at % len(values), at // len(values)
+        make = failed if (turn * 7 + number * 5) % JOBS < wrong[number] else row
+        versions = {label: values[number]}
+        rows.append(make(f"job-{at}", at / 3, versions=versions, hosts=[f"n{at % hosts}"]))
+    return since(typed(frame(*rows)))
+
+
+def test_the_first_bad_version_is_named() -> None:
+    both = found((1, 1, 1, 14, 13, 15))
+    assert [one.name for one in both] == ["all causes", "crash.exception"]
+    one = both[0]
+    assert (one.label, one.first, one.until) == ("torch", "2.10.0", None)
+    assert (one.earliest, one.latest) == ("2.10.0", "2.10.0")
+    assert (one.before, one.jobs_before, one.now, one.jobs_now) == (3, 72, 42, 72)
+    assert one.ratio == 14
+    assert one.low < 14
+    assert one.p < 0.005
+
+
+def test_a_release_candidate_comes_before_its_release() -> None:
+    assert found((1, 1, 1, 1, 14, 15))[0].first == "2.11.0rc1"
+
+
+def test_what_was_fixed_has_an_end() -> None:
+    one = found((1, 0, 16, 17, 1, 0))[0]
+    assert (one.first, one.until) == ("2.9.1", "2.11.0rc1")
+
+
+def test_a_step_between_two_leaves_open_which_was_first() -> None:
+    one = found((1, 1, 1, 6, 14, 14))[0]
+    assert VERSIONS.index(one.earliest) <= VERSIONS.index(one.first) <= VERSIONS.index(one.latest)
+    assert one.earliest != one.latest
+
+
+def test_images_are_ordered_by_their_tags() -> None:
+    images = tuple(f"registry.example/pytorch:25.{month:02d}-py3" for month in range(3, 9))
+    assert found((1, 1, 1, 13, 15, 14), images, "image")[0].first == images[3]
+
+
+@pytest.mark.parametrize(
+    "wrong", [(4, 5, 4, 5, 4, 5), (2, 2, 3, 4, 4, 5), (0,) * 6, (14, 14, 14, 1, 1, 1)]
+)
+def test_nothing_is_named_without_a_rise(wrong: tuple[int, ...]) -> None:
+    assert found(wrong) == []
+
+
+def test_names_without_an_order_are_no_versions() -> None:
+    users = tuple(f"user{number}" for number in range(1, 7))
+    assert found((1, 1, 1, 14, 15, 14), users, "user") == []
+
+
+def test_retries_count_once() -> None:
+    assert found((1, 1, 1, 14, 14, 14), hosts=1)[0].now < 42
