@@ -19,6 +19,7 @@ from diagnose.cli.options import (
     Checkpoints,
     ColorOption,
     ExitCode,
+    Memory,
     Paths,
     Patterns,
     Title,
@@ -28,6 +29,7 @@ from diagnose.cli.options import (
 from diagnose.cli.output import Color, clean, console, say, write
 from diagnose.cli.output import note as tell
 from diagnose.errors import InputError
+from diagnose.memory.place import recalled
 from diagnose.report import RENDERERS, Wish, rendered
 from diagnose.runtime.command import held, one_thread
 from diagnose.runtime.files import write_text
@@ -47,7 +49,7 @@ STDIN = "-"
 SMALL = 8 << 20  # bytes of a job that is read by one process without a closer look
 
 
-def diagnosed(
+def read_and_diagnosed(
     paths: Sequence[str] | None,
     patterns: Sequence[Path],
     checkpoints: Sequence[str],
@@ -66,6 +68,19 @@ def diagnosed(
     from diagnose.infer.pipeline import diagnose  # while others scan it was loaded
 
     return job, diagnose(job)
+
+
+def diagnosed(
+    paths: Sequence[str] | None,
+    patterns: Sequence[Path],
+    checkpoints: Sequence[str],
+    workers: int | None,
+    later: str = "report.safe",
+    memory: Path | None = None,
+) -> tuple[Job, Diagnosis]:
+    """The same with what a memory knows of it."""
+    job, diagnosis = read_and_diagnosed(paths, patterns, checkpoints, workers, later)
+    return job, recalled(diagnosis, memory)
 
 
 def _load(
@@ -237,6 +252,7 @@ def triage(
     color: ColorOption = Color.auto,
     checkpoints: Checkpoints = None,
     workers: Workers = None,
+    memory: Memory = None,
     exit_code: ExitCode = False,
     fail_on: FailOn = None,
     why: Annotated[
@@ -260,7 +276,7 @@ def triage(
     if why and output.value not in _WITH_REASONS:
         raise InputError(f"--why needs one of the formats {', '.join(_WITH_REASONS)}")
     fails = failing(fail_on, patterns, exit_code=exit_code)
-    job, diagnosis = diagnosed(paths, patterns or (), checkpoints or (), workers)
+    job, diagnosis = diagnosed(paths, patterns or (), checkpoints or (), workers, memory=memory)
     wish = Wish(redact=not no_redact, why=why, console=lambda: console(color))
     text, encoding = rendered(output.value, job, diagnosis, wish)
     write(text, encoding=encoding)
@@ -287,13 +303,16 @@ def report(
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     checkpoints: Checkpoints = None,
     workers: Workers = None,
+    memory: Memory = None,
     exit_code: ExitCode = False,
     fail_on: FailOn = None,
 ) -> None:
     """Write a post-mortem of one job as an HTML page."""
     fails = failing(fail_on, patterns, exit_code=exit_code)
     needed = "report.html.page"
-    job, diagnosis = diagnosed(paths, patterns or (), checkpoints or (), workers, later=needed)
+    job, diagnosis = diagnosed(
+        paths, patterns or (), checkpoints or (), workers, later=needed, memory=memory
+    )
     from diagnose.report import html
 
     page = html.render(job, diagnosis, title=title, redact=not no_redact)

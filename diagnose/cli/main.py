@@ -28,6 +28,7 @@ EXIT_BUG = 70  # EX_SOFTWARE of sysexits.h
 _COMMANDS: Mapping[str, str] = {
     "triage": "job",
     "report": "job",
+    "confirm": "memory",
     "collect": "collect",
     "watch": "watch",
     "checkpoint": "checkpoint",

@@ -1,0 +1,148 @@
+"""The earlier incidents that a diagnosis resembles, and what the site's record says of it.
+
+Alike are incidents with the same fingerprint; else those that share most of what is rare. A feature
+weighs by how few incidents have it, and the similarity of two is the weight of what they share,
+as a share of all that both have (Dice). Nothing here looks at the network or at logs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from math import log
+from pathlib import Path
+
+from diagnose.diagnosis import WELL, Diagnosis, Earlier, Likeness, Reason
+from diagnose.errors import InputError
+from diagnose.fingerprint import fingerprint
+from diagnose.memory.features import features
+from diagnose.memory.site import level, record
+from diagnose.memory.store import Incident, Memory, opened
+
+MOST = 3  # earlier incidents that are shown
+LEAST = 0.5  # similarity of those with another fingerprint
+_CLOSE = 40  # incidents that are looked at in full
+_COMMON = 2000  # incidents; what more have finds none
+
+
+def remembered(diagnosis: Diagnosis, path: Path) -> Diagnosis:
+    """The diagnosis with what a memory knows of it; of a memory that cannot be read, a note."""
+    if diagnosis.verdict in WELL:
+        return diagnosis
+    try:
+        with opened(path) as memory:
+            found = earlier(diagnosis, memory)
+            rows = memory.record(key_of(diagnosis))
+    except InputError as error:
+        return replace(diagnosis, notes=[*diagnosis.notes, f"memory not read: {error}"])
+    return _recorded(replace(diagnosis, earlier=found), rows)
+
+
+def _recorded(diagnosis: Diagnosis, rows: Iterable[tuple[str, str, int, int]]) -> Diagnosis:
+    """With the confidence that its record at this site is worth, and the reason."""
+    root = diagnosis.root_cause
+    if diagnosis.verdict == "unknown":
+        return diagnosis
+    found = record(rows, root.cause, root.confidence)
+    if found is None or not found.confirmed:
+        return diagnosis
+    now = level(found.share)
+    which = f"of {root.cause} " if found.of_class else ""
+    reason = Reason(
+        "confidence", "reached", now, "site_record",
+        f"{found.correct} of {found.confirmed} verdicts {which}at {root.confidence} confidence "
+        f"were right at this site, which makes it {now}",
+    )  # fmt: skip
+    return replace(
+        diagnosis,
+        root_cause=replace(root, confidence=now),
+        site_record=found,
+        reasons=_among(diagnosis.reasons, reason),
+    )
+
+
+def _among(reasons: list[Reason], reason: Reason) -> list[Reason]:
+    """The reasons with one more of its step, behind the others of it."""
+    behind = [at for at, one in enumerate(reasons, 1) if one.step == reason.step]
+    at = behind[-1] if behind else 0
+    return [*reasons[:at], reason, *reasons[at:]]
+
+
+def key_of(diagnosis: Diagnosis) -> str:
+    """What one job is known by, however often it is read: its evidence, its onset, its hosts."""
+    parts = [diagnosis.onset.time or "", *sorted(diagnosis.job.hosts)]
+    parts += [f"{one.line} {one.text}" for one in diagnosis.evidence]
+    return hashlib.blake2b("\0".join(parts).encode(errors="replace"), digest_size=12).hexdigest()
+
+
+def earlier(diagnosis: Diagnosis, memory: Memory) -> list[Earlier]:
+    """The most similar incidents, the most similar first, of those as similar the latest."""
+    shared = similar(features(diagnosis), memory)
+    mark = fingerprint(diagnosis)
+    # Without a line or a signature a fingerprint says no more than the class.
+    proper = bool(diagnosis.evidence or diagnosis.root_cause.signature)
+    same = memory.of_fingerprint(mark, _CLOSE) if proper else []
+    ids = dict.fromkeys([*same, *(one for one, share in shared.items() if share >= LEAST)])
+    incidents, key = memory.incidents(ids), key_of(diagnosis)
+    ranked = sorted(
+        incidents.items(),
+        key=lambda item: (
+            item[1].key == key,
+            item[0] in same,
+            shared.get(item[0], 0.0),
+            item[1].made,
+        ),
+        reverse=True,
+    )
+    return [
+        _earlier(one, shared.get(number, 1.0), _likeness(one, key, number in same))
+        for number, one in ranked[:MOST]
+    ]
+
+
+def _likeness(incident: Incident, key: str, same: bool) -> Likeness:
+    if incident.key == key:
+        return "job"
+    return "fingerprint" if same else "similar"
+
+
+def _earlier(incident: Incident, share: float, likeness: Likeness) -> Earlier:
+    return Earlier(
+        job=incident.name,
+        confirmed=incident.made,
+        cause=incident.cause,
+        ranks=incident.ranks,
+        hosts=incident.hosts,
+        fix=incident.fix,
+        likeness=likeness,
+        similarity=round(min(share, 1.0), 3),
+    )
+
+
+def similar(wanted: Sequence[int], memory: Memory) -> dict[int, float]:
+    """The similarity of the incidents that share most of what is rare."""
+    counts, total = memory.counts(wanted), memory.size()
+    rare = [one for one in wanted if counts.get(one, 0) <= _COMMON]
+    shared: dict[int, float] = defaultdict(float)
+    for incident, feature in memory.having(rare):
+        shared[incident] += _weight(counts[feature], total)
+    close = sorted(shared, key=lambda one: (-shared[one], -one))[:_CLOSE]
+    theirs: dict[int, set[int]] = defaultdict(set)
+    for incident, feature in memory.features(close):
+        theirs[incident].add(feature)
+    counts |= memory.counts({one for some in theirs.values() for one in some} - counts.keys())
+    weights = {one: _weight(counts.get(one, 0), total) for one in {*wanted, *counts}}
+    mine, own = {*wanted}, sum(weights[one] for one in wanted)
+    return {
+        one: 2
+        * sum(weights[f] for f in mine & theirs[one])
+        / (own + sum(weights[f] for f in theirs[one]))
+        for one in close
+    }
+
+
+def _weight(having: int, total: int) -> float:
+    """What a feature weighs that so many of all incidents have."""
+    return log(1 + (total + 1) / (having + 1))
