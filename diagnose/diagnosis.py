@@ -420,7 +420,7 @@ class Diagnosis:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form as a dict."""
-        data: dict[str, Any] = _plain(replace(self, places=[]))
+        data: dict[str, Any] = plain(replace(self, places=[]))
         for name in LEFT_OUT:
             del data[name]
         return {"schema": SCHEMA, **data}
@@ -430,25 +430,25 @@ class Diagnosis:
         """The diagnosis of a JSON form, also of an earlier version's. Raises ValueError."""
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
             raise ValueError(f"no diagnosis of schema {SCHEMA}")
-        made: Diagnosis = _made(cls, data)
-        return made
+        found: Diagnosis = made_of(cls, data)
+        return found
 
     def to_json(self) -> str:
         """Schema `diagnose/2` as text, ending without a newline."""
         return json.dumps(self.to_dict(), ensure_ascii=False, indent=2)
 
 
-def _plain(value: Any) -> Any:
-    """As it comes back from JSON: objects, lists, and keys that are texts."""
+def plain(value: Any) -> Any:
+    """A value as it comes back from JSON: objects, lists, and keys that are texts."""
     if isinstance(value, _SCALAR):
         return value
     if isinstance(value, list | tuple):
         numbers = {*map(type, value)} == {int}  # as thousands of ranks are
-        return [*value] if numbers else [_plain(item) for item in value]
+        return [*value] if numbers else [plain(item) for item in value]
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if is_dataclass(value):
-        return {key: _plain(getattr(value, name)) for name, key in _keys(value.__class__)}
+        return {key: plain(getattr(value, name)) for name, key in _keys(value.__class__)}
     return value
 
 
@@ -461,22 +461,22 @@ def _keys(kind: Any) -> list[tuple[str, str]]:
     return [(field.name, RENAMED.get(field.name, field.name)) for field in fields(kind)]
 
 
-def _made(kind: Any, value: Any) -> Any:
-    """A value of a type from what JSON has of it."""
+def made_of(kind: Any, value: Any) -> Any:
+    """A value of a type from what `plain` made of it. Raises ValueError where it does not match."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
-        return None if value is None else _made(inner[0], value)
+        return None if value is None else made_of(inner[0], value)
     if origin is list:
-        return [_made(inner[0], item) for item in _as(list, value)]
+        return [made_of(inner[0], item) for item in _as(list, value)]
     if origin is tuple:
         several = inner[1:] == (...,)
         return tuple(
-            _made(inner[0] if several else part, item)
+            made_of(inner[0] if several else part, item)
             for part, item in zip(inner[:1] * len(value) if several else inner, value, strict=True)
         )
     if origin is dict:
         key = int if inner[0] is int else str
-        return {key(name): _made(inner[1], item) for name, item in _as(dict, value).items()}
+        return {key(name): made_of(inner[1], item) for name, item in _as(dict, value).items()}
     if origin is Literal:
         if value not in inner:
             raise ValueError(f"{value!r} is none of {inner}")
@@ -488,7 +488,7 @@ def _object(kind: Any, value: Any) -> Any:
     hints, given = _hints(kind), _as(dict, value)
     names = [(name, key) for name, key in _keys(kind) if key in given and name not in LEFT_OUT]
     try:
-        return kind(**{name: _made(hints[name], given[key]) for name, key in names})
+        return kind(**{name: made_of(hints[name], given[key]) for name, key in names})
     except TypeError as error:  # a key is missing
         raise ValueError(str(error)) from error
 

@@ -29,6 +29,7 @@ _COMMANDS: Mapping[str, str] = {
     "triage": "job",
     "report": "job",
     "confirm": "memory",
+    "act": "memory",
     "collect": "collect",
     "watch": "watch",
     "checkpoint": "checkpoint",

@@ -65,8 +65,8 @@ def _recorded(diagnosis: Diagnosis, rows: Iterable[tuple[str, str, int, int]]) -
 
 def _among(reasons: list[Reason], reason: Reason) -> list[Reason]:
     """The reasons with one more of its step, behind the others of it."""
-    behind = [at for at, one in enumerate(reasons, 1) if one.step == reason.step]
-    at = behind[-1] if behind else 0
+    ends = [at for at, one in enumerate(reasons, 1) if one.step == reason.step]
+    at = ends[-1] if ends else 0
     return [*reasons[:at], reason, *reasons[at:]]
 
 
