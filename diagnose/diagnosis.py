@@ -320,7 +320,8 @@ class Earlier:
 
     `likeness`: it is this very job, it has the same fingerprint, or it shares most of what is rare;
     `similarity` says how much, from 0 to 1. `cause` is "" where nobody knows it, `confirmed` the
-    time (ISO 8601, UTC), `fix` what helped.
+    time (ISO 8601, UTC), `fix` what helped. `incidents` counts those with this cause and fix that
+    are alike; it is the closest of them that is shown.
     """
 
     job: str
@@ -331,6 +332,7 @@ class Earlier:
     fix: str
     likeness: Likeness
     similarity: float
+    incidents: int
 
 
 @dataclass(frozen=True, slots=True)

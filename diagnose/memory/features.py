@@ -43,7 +43,11 @@ def _texts(diagnosis: Diagnosis) -> Iterator[str]:
         yield f"frame {_base(frame.file)} {frame.function}"
     if raised and raised.message:
         yield f"message {normalised(mask(raised.message), hosts)}"
-    yield from (f"framework {name}" for name in diagnosis.job.frameworks)
+    job = diagnosis.job
+    yield from (f"framework {name}" for name in job.frameworks)
+    yield from (f"version {name} {number}" for name, number in job.versions.items())
+    if job.world_size:
+        yield f"ranks {job.world_size}"
     for one in diagnosis.evidence[:MAX_LINES]:
         yield f"line {normalised(mask(one.text), hosts)}"
     for link in diagnosis.causal_chain[:MAX_LINES]:

@@ -1,29 +1,33 @@
 """The earlier incidents that a diagnosis resembles, and what the site's record says of it.
 
-Alike are incidents with the same fingerprint; else those that share most of what is rare. A feature
+Alike are incidents with the same fingerprint, and those that share most of what is rare. A feature
 weighs by how few incidents have it, and the similarity of two is the weight of what they share,
-as a share of all that both have (Dice). Nothing here looks at the network or at logs.
+as a share of all that both have (Dice); the same fingerprint counts a little more.
+Nothing here looks at the network or at logs.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import log
 from pathlib import Path
 
-from diagnose.diagnosis import WELL, Diagnosis, Earlier, Likeness, Reason
+from diagnose.diagnosis import WELL, Diagnosis, Earlier, Likeness, Reason, plain
 from diagnose.errors import InputError
 from diagnose.fingerprint import fingerprint
 from diagnose.memory.features import features
 from diagnose.memory.site import level, record
 from diagnose.memory.store import Incident, Memory, opened
+from diagnose.redact.redactor import mask
 
 MOST = 3  # earlier incidents that are shown
 LEAST = 0.5  # similarity of those with another fingerprint
-_CLOSE = 40  # incidents that are looked at in full
+_SAME = 0.1  # what the same fingerprint adds to it, for their order
+_CLOSE = 200  # incidents that are looked at in full
 _COMMON = 2000  # incidents; what more have finds none
 
 
@@ -71,35 +75,40 @@ def _among(reasons: list[Reason], reason: Reason) -> list[Reason]:
 
 
 def key_of(diagnosis: Diagnosis) -> str:
-    """What one job is known by, however often it is read: its evidence, its onset, its hosts."""
-    parts = [diagnosis.onset.time or "", *sorted(diagnosis.job.hosts)]
-    parts += [f"{one.line} {one.text}" for one in diagnosis.evidence]
-    return hashlib.blake2b("\0".join(parts).encode(errors="replace"), digest_size=12).hexdigest()
+    """What one job is known by, however often it is read: its facts, and where its lines are."""
+    seen = [(one.source, one.line, mask(one.text)) for one in diagnosis.evidence]
+    chain = [(one.time, one.source, one.line) for one in diagnosis.causal_chain]
+    parts = diagnosis.onset.time, diagnosis.progress, diagnosis.job, seen, chain
+    data = json.dumps(plain(list(parts)), sort_keys=True).encode(errors="replace")
+    return hashlib.blake2b(data, digest_size=12).hexdigest()
 
 
 def earlier(diagnosis: Diagnosis, memory: Memory) -> list[Earlier]:
-    """The most similar incidents, the most similar first, of those as similar the latest."""
+    """The most similar incidents, the most similar first; those with one cause and fix as one."""
     shared = similar(features(diagnosis), memory)
-    mark = fingerprint(diagnosis)
+    mark, key = fingerprint(diagnosis), key_of(diagnosis)
     # Without a line or a signature a fingerprint says no more than the class.
     proper = bool(diagnosis.evidence or diagnosis.root_cause.signature)
-    same = memory.of_fingerprint(mark, _CLOSE) if proper else []
-    ids = dict.fromkeys([*same, *(one for one, share in shared.items() if share >= LEAST)])
-    incidents, key = memory.incidents(ids), key_of(diagnosis)
+    same = {*memory.of_fingerprint(mark, _CLOSE)} if proper else set[int]()
+    ids = same | {one for one, share in shared.items() if share >= LEAST}
     ranked = sorted(
-        incidents.items(),
+        memory.incidents(ids).items(),
         key=lambda item: (
             item[1].key == key,
-            item[0] in same,
-            shared.get(item[0], 0.0),
+            shared.get(item[0], LEAST) + _SAME * (item[0] in same),
             item[1].made,
         ),
         reverse=True,
     )
-    return [
-        _earlier(one, shared.get(number, 1.0), _likeness(one, key, number in same))
-        for number, one in ranked[:MOST]
-    ]
+    alike: dict[tuple[str, ...], list[tuple[int, Incident]]] = defaultdict(list)
+    for number, one in ranked:
+        group = (one.key,) if one.key == key else (one.cause, one.fix or one.fingerprint)
+        alike[group].append((number, one))
+    found = []
+    for (number, one), *others in [*alike.values()][:MOST]:
+        likeness = _likeness(one, key, number in same)
+        found.append(_earlier(one, shared.get(number, LEAST), likeness, 1 + len(others)))
+    return found
 
 
 def _likeness(incident: Incident, key: str, same: bool) -> Likeness:
@@ -108,7 +117,7 @@ def _likeness(incident: Incident, key: str, same: bool) -> Likeness:
     return "fingerprint" if same else "similar"
 
 
-def _earlier(incident: Incident, share: float, likeness: Likeness) -> Earlier:
+def _earlier(incident: Incident, share: float, likeness: Likeness, count: int) -> Earlier:
     return Earlier(
         job=incident.name,
         confirmed=incident.made,
@@ -118,6 +127,7 @@ def _earlier(incident: Incident, share: float, likeness: Likeness) -> Earlier:
         fix=incident.fix,
         likeness=likeness,
         similarity=round(min(share, 1.0), 3),
+        incidents=count,
     )
 
 
@@ -145,4 +155,4 @@ def similar(wanted: Sequence[int], memory: Memory) -> dict[int, float]:
 
 def _weight(having: int, total: int) -> float:
     """What a feature weighs that so many of all incidents have."""
-    return log(1 + (total + 1) / (having + 1))
+    return log((total + 2) / (having + 1))

@@ -1,8 +1,8 @@
 """How often verdicts were right at this site, and what their confidence is worth for that.
 
-A confidence claims a share of verdicts that are right (CLAIMS). What was confirmed moves it: first
-all verdicts of this confidence, then those of this class, each weighed against what was claimed
-before as if that had been seen in PRIOR verdicts.
+A confidence claims a share of verdicts that are right (CLAIMS). What was confirmed moves it, from
+the general to the particular: all verdicts, those of this confidence, of these those of this class.
+What was expected before each step weighs as if it had been seen in so many verdicts (OF_…).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from diagnose.diagnosis import Confidence, SiteRecord
 # The shares that are measured on jobs whose truth is known.
 CLAIMS: dict[Confidence, float] = {"high": 0.98, "medium": 0.90, "low": 0.50}
 LEAST = 10  # confirmed verdicts before any of them counts
-PRIOR = 4.0  # verdicts that the claim is worth
+OF_ALL, OF_LEVEL, OF_CLASS = 4.0, 12.0, 20.0
 
 
 def record(
@@ -28,11 +28,13 @@ def record(
     if sum(confirmed for _, _, confirmed, _ in rows) < LEAST:
         return None
     of_level = [row for row in rows if row[1] == confidence]
-    share = CLAIMS[confidence]
+    claimed = sum(CLAIMS[name] * row[2] for row in rows for name in CLAIMS if name == row[1])
+    share = CLAIMS[confidence] * (OF_ALL + sum(row[3] for row in rows)) / (OF_ALL + claimed)
+    share = min(share, 1.0)
     of_class = [row for row in of_level if row[0] == cause]
-    for part in (of_level, of_class):
+    for weight, part in ((OF_LEVEL, of_level), (OF_CLASS, of_class)):
         confirmed, correct = sum(row[2] for row in part), sum(row[3] for row in part)
-        share = (PRIOR * share + correct) / (PRIOR + confirmed)
+        share = (weight * share + correct) / (weight + confirmed)
     used = of_class or of_level
     return SiteRecord(
         confirmed=sum(row[2] for row in used),

@@ -202,7 +202,9 @@ def earlier(found: Earlier) -> str:
     )
     what = ", ".join([found.cause or "not explained", *([" on ".join(who)] if who else [])])
     fix = f" Fix: {sentence(found.fix)}" if found.fix else ""
-    return f"{found.job} ({found.confirmed[:10]}), {alike}: {sentence(what)}{fix}"
+    more = found.incidents - 1
+    others = f" and {more} {plural(more, 'other')}" if more else ""
+    return f"{found.job} ({found.confirmed[:10]}){others}, {alike}: {sentence(what)}{fix}"
 
 
 def site_record(diagnosis: Diagnosis) -> str:
