@@ -432,7 +432,8 @@ class Diagnosis:
         """The diagnosis of a JSON form, also of an earlier version's. Raises ValueError."""
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
             raise ValueError(f"no diagnosis of schema {SCHEMA}")
-        found: Diagnosis = made_of(cls, data)
+        kept = {key: value for key, value in data.items() if key not in LEFT_OUT}
+        found: Diagnosis = made_of(cls, kept)
         return found
 
     def to_json(self) -> str:
@@ -488,7 +489,7 @@ def made_of(kind: Any, value: Any) -> Any:
 
 def _object(kind: Any, value: Any) -> Any:
     hints, given = _hints(kind), _as(dict, value)
-    names = [(name, key) for name, key in _keys(kind) if key in given and name not in LEFT_OUT]
+    names = [(name, key) for name, key in _keys(kind) if key in given]
     try:
         return kind(**{name: made_of(hints[name], given[key]) for name, key in names})
     except TypeError as error:  # a key is missing
