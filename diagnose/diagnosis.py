@@ -8,9 +8,10 @@ ISO 8601 strings in the job's own clock. `schemas/diagnosis-2.json` is made from
 from __future__ import annotations
 
 import json
+import types
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from diagnose.catalog.schema import Needs, Risk, Run
 from diagnose.text.ranks import ranks_phrase
@@ -25,6 +26,7 @@ LEFT_OUT = {"places": "PlaceClass"}  # fields of a diagnosis that its JSON lacks
 Verdict = Literal["hung", "failed", "healthy", "running", "unknown"]
 WELL: tuple[Verdict, ...] = ("healthy", "running")  # no sign of a failure
 Confidence = Literal["high", "medium", "low"]
+Likeness = Literal["job", "fingerprint", "similar"]
 CulpritKind = Literal["missing", "mismatched", "crashed", "slow", "stuck_host", "stuck_device"]
 Answer = Literal["yes", "no", "unknown"]
 # How far evidence reaches; none: too little for a verdict. See `infer.rules.base`.
@@ -331,14 +333,52 @@ class Topology:
     coordinates: dict[int, dict[str, int]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """An earlier incident like this one, and what a person confirmed of it (`diagnose confirm`).
+
+    `likeness`: it is this very job, it has the same fingerprint, or it shares most of what is rare;
+    `similarity` says how much, from 0 to 1. `cause` is "" where nobody knows it, `confirmed` the
+    time (ISO 8601, UTC), `fix` what helped. `incidents` counts those with this cause and fix that
+    are alike; it is the closest of them that is shown.
+    """
+
+    job: str
+    confirmed: str
+    cause: str
+    ranks: list[int]
+    hosts: list[str]
+    fix: str
+    likeness: Likeness
+    similarity: float
+    incidents: int
+
+
+@dataclass(frozen=True, slots=True)
+class SiteRecord:
+    """How often such verdicts were right at this site.
+
+    `stated` is the confidence of the evidence alone; of as many `confirmed` verdicts with it, of
+    this class where `of_class`, `correct` were right. `share` is what that makes of the claim of
+    this confidence: the share of such verdicts that is expected to be right, from 0 to 1.
+    """
+
+    confirmed: int
+    correct: int
+    of_class: bool
+    share: float
+    stated: Confidence
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Diagnosis:
     """The whole verdict on one job.
 
     `notes` (bad sources, cut input, conflicts, what earlier attempts died of) are for the reader
     of a report and go to stderr-like places, too. `reasons` say how the verdict came about: what
-    won first, then its rivals, then the events. `places` (ranks that stand alike by their stacks,
-    the odd ones first) are for pictures, and not in the JSON.
+    won first, then its rivals, then the events. `earlier` and `site_record` are from the memory of
+    a site, where there is one; the confidence takes the record into account. `places` (ranks that
+    stand alike by their stacks, the odd ones first) are for pictures, and not in the JSON.
     """
 
     verdict: Verdict
@@ -361,6 +401,8 @@ class Diagnosis:
     notes: list[str] = field(default_factory=list)
     graph: WaitGraph | None = None
     topology: Topology | None = None
+    earlier: list[Earlier] = field(default_factory=list)
+    site_record: SiteRecord | None = None
     reasons: list[Reason] = field(default_factory=list)
     places: list[PlaceClass] = field(default_factory=list)
 
@@ -400,27 +442,36 @@ class Diagnosis:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form as a dict."""
-        data: dict[str, Any] = _plain(replace(self, places=[]))
+        data: dict[str, Any] = plain(replace(self, places=[]))
         for name in LEFT_OUT:
             del data[name]
         return {"schema": SCHEMA, **data}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Diagnosis:
+        """The diagnosis of a JSON form, also of an earlier version's. Raises ValueError."""
+        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+            raise ValueError(f"no diagnosis of schema {SCHEMA}")
+        kept = {key: value for key, value in data.items() if key not in LEFT_OUT}
+        found: Diagnosis = made_of(cls, kept)
+        return found
 
     def to_json(self) -> str:
         """Schema `diagnose/2` as text, ending without a newline."""
         return json.dumps(self.to_dict(), ensure_ascii=False, indent=2)
 
 
-def _plain(value: Any) -> Any:
-    """As it comes back from JSON: objects, lists, and keys that are texts."""
+def plain(value: Any) -> Any:
+    """A value as it comes back from JSON: objects, lists, and keys that are texts."""
     if isinstance(value, _SCALAR):
         return value
     if isinstance(value, list | tuple):
         numbers = {*map(type, value)} == {int}  # as thousands of ranks are
-        return [*value] if numbers else [_plain(item) for item in value]
+        return [*value] if numbers else [plain(item) for item in value]
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if is_dataclass(value):
-        return {key: _plain(getattr(value, name)) for name, key in _keys(value.__class__)}
+        return {key: plain(getattr(value, name)) for name, key in _keys(value.__class__)}
     return value
 
 
@@ -431,3 +482,50 @@ _SCALAR = (str, int, type(None))
 def _keys(kind: Any) -> list[tuple[str, str]]:
     """The fields of a class and their keys."""
     return [(field.name, RENAMED.get(field.name, field.name)) for field in fields(kind)]
+
+
+def made_of(kind: Any, value: Any) -> Any:
+    """A value of a type from what `plain` made of it. Raises ValueError where it does not match."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return None if value is None else made_of(inner[0], value)
+    if origin is list:
+        return [made_of(inner[0], item) for item in _as(list, value)]
+    if origin is tuple:
+        several = inner[1:] == (...,)
+        return tuple(
+            made_of(inner[0] if several else part, item)
+            for part, item in zip(inner[:1] * len(value) if several else inner, value, strict=True)
+        )
+    if origin is dict:
+        key = int if inner[0] is int else str
+        return {key(name): made_of(inner[1], item) for name, item in _as(dict, value).items()}
+    if origin is Literal:
+        if value not in inner:
+            raise ValueError(f"{value!r} is none of {inner}")
+        return value
+    return _object(kind, value) if is_dataclass(kind) else _simple(kind, value)
+
+
+def _object(kind: Any, value: Any) -> Any:
+    hints, given = _hints(kind), _as(dict, value)
+    names = [(name, key) for name, key in _keys(kind) if key in given]
+    try:
+        return kind(**{name: made_of(hints[name], given[key]) for name, key in names})
+    except TypeError as error:  # a key is missing
+        raise ValueError(str(error)) from error
+
+
+def _simple(kind: Any, value: Any) -> Any:
+    return float(_as(int | float, value)) if kind is float else _as(kind, value)
+
+
+def _as(kind: Any, value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise ValueError(f"{value!r} is no {getattr(kind, '__name__', kind)}")
+    return value
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind, localns=dict.fromkeys(LEFT_OUT.values(), Any))

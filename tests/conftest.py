@@ -29,6 +29,7 @@ def one_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         home = home.parent
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+        patch.setenv("DIAGNOSE_MEMORY", str(home / "no-memory.sqlite"))  # whose may be here
         if shared:
             _compile_once(home / "compiling")
         yield

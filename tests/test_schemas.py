@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,13 @@ import jsonschema
 import pytest
 
 import diagnose
+from diagnose.act.forms import document
+from diagnose.act.record import decide
+from diagnose.catalog.load import load_catalog
 from diagnose.checkpoint.find import inspect
 from diagnose.checkpoint.model import Inspection
 from diagnose.collect.bundle import Manifest, Node, Probe, Process
-from diagnose.diagnosis import Axis, Diagnosis, Topology, WaitGraph
+from diagnose.diagnosis import Axis, Diagnosis, Earlier, SiteRecord, Topology, WaitGraph
 from diagnose.fleet import summarise
 from diagnose.report.fleet.words import as_json
 from diagnose.report.safe import escaped, masked
@@ -24,7 +28,7 @@ from diagnose.schemas.make import schemas
 from tests.checkpoint.make import hf
 from tests.fleet import samples as fleets
 from tests.fleet.frames import typed
-from tests.report.samples import ALL, HUNG
+from tests.report.samples import ALL, FAILED, HUNG
 from tests.sizes import few
 
 ROOT = Path(__file__).parents[1]
@@ -72,6 +76,35 @@ def test_every_fixture(name: str) -> None:
     found = diagnose.diagnose(diagnose.load(ROOT / "fixtures" / name))
     check("diagnosis-2.json", printed(found))
     assert json.loads(found.to_json()) == found.to_dict()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_diagnosis_comes_back_from_its_json(name: str) -> None:
+    again = Diagnosis.from_dict(json.loads(ALL[name].to_json()))
+    assert again == replace(ALL[name], places=[])
+
+
+@pytest.mark.parametrize(
+    "changed", [{"schema": "diagnose/1"}, {"verdict": "fine"}, {"evidence": 3}, {"root_cause": {}}]
+)
+def test_what_is_no_diagnosis_is_refused(changed: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        Diagnosis.from_dict(HUNG.to_dict() | changed)
+
+
+def test_what_a_site_knows() -> None:
+    known = Earlier(
+        "run-1", "2026-11-01T00:00:00+00:00", "net.fabric", [3], ["g"], "", "job", 1.0, 2
+    )
+    record = SiteRecord(12, 9, True, 0.81, "high")
+    check("diagnosis-2.json", printed(replace(HUNG, earlier=[known], site_record=record)))
+
+
+def test_decisions() -> None:
+    now = datetime(2026, 11, 30, tzinfo=UTC)
+    found = decide(FAILED, load_catalog(), "run-1", "0123", 7, now).actions
+    check("action-1.json", document(found))
+    check("action-1.json", document([]))
 
 
 def test_the_graph_and_the_grid() -> None:

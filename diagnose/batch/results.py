@@ -263,6 +263,25 @@ def diagnoses(folder: Path, sources: Iterable[str] | None = None) -> Iterator[di
                 yield {"job": job, "source": source, "diagnosis": document}
 
 
+def diagnosis_of(folder: Path, job: str) -> tuple[str, str, dict[str, Any]]:
+    """Name, fingerprint and stored diagnosis of one job, by its id or its source.
+
+    Raises InputError where there is none, or several.
+    """
+    with _opened(folder) as db:
+        query = "SELECT source, job, fingerprint FROM jobs WHERE job = ? OR source = ? LIMIT 5"
+        rows = db.execute(query, [job, job]).fetchall()
+    if not rows:
+        raise InputError(f"{folder} has no job {job}: diagnose fleet {folder} --jobs lists them")
+    if len(rows) > 1:
+        sources = ", ".join(row[0] for row in rows)
+        raise InputError(f"several jobs are called {job}: give the source of one: {sources}")
+    source, name, mark = rows[0]
+    for one in diagnoses(folder, [source]):
+        return name or source, mark or "", one["diagnosis"]
+    raise InputError(f"{source} could not be diagnosed: diagnose fleet {folder} says why")
+
+
 def described(folder: Path) -> dict[str, Any]:
     """What is known of the scan. Raises InputError."""
     with _opened(folder) as db:

@@ -5,9 +5,8 @@ Nothing here loads Arrow or pandas, which would be half of the memory of a worke
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from diagnose.checkpoint.model import Inspection, newest
 from diagnose.cost import gpu_hours, moment, ranks_of, span, standstill
 from diagnose.diagnosis import WELL, Diagnosis
 from diagnose.errors import InputError
+from diagnose.fingerprint import fingerprint
 from diagnose.infer.events.facts import gather
 from diagnose.infer.pipeline import diagnose
 from diagnose.ingest import find_sources
@@ -35,11 +35,9 @@ from diagnose.ingest.source import TEXT_KINDS, Source
 from diagnose.job.load import read, saved
 from diagnose.job.model import Job
 from diagnose.parse.path import read_path
-from diagnose.parse.prefix import peel
 from diagnose.redact.redactor import secrets_only
 from diagnose.report.safe import escaped, learn_around, masked_strings
 from diagnose.runtime.workers import memory_bound
-from diagnose.text.alike import alike
 
 if TYPE_CHECKING:
     from diagnose.job.model import Job
@@ -48,36 +46,6 @@ if TYPE_CHECKING:
 ERROR_LIMIT = 600  # characters of an error
 NOTE_LIMIT = 300
 MAX_NOTES = 10
-_LIMIT = 300  # characters of the line that count
-_WAITING = ("hung",)
-
-
-def fingerprint(diagnosis: Diagnosis) -> str:
-    """16 hexadecimal digits, the same for the same failure in two jobs.
-
-    They are made of what the verdict says (class, signature, operation or phase) and of its first
-    line of evidence, without what differs from run to run: numbers, addresses, paths, hosts, times.
-    Jobs without a failure have the one of "healthy".
-    """
-    if diagnosis.verdict in WELL:
-        return _hash(["healthy"])
-    root = diagnosis.root_cause
-    stopped = diagnosis.collective
-    waits = diagnosis.verdict in _WAITING and stopped is not None and stopped.op
-    where = stopped.op if waits and stopped else diagnosis.phase
-    line = diagnosis.evidence[0].text if diagnosis.evidence else ""
-    hosts = {*diagnosis.job.hosts, *diagnosis.culprits.hosts}
-    return _hash([root.cause, root.signature or "", where or "", normalised(line, hosts)])
-
-
-def normalised(line: str, hosts: Iterable[str] = ()) -> str:
-    """A line of a log without its prefixes and without what differs from run to run."""
-    return alike(peel(line[:4096]).message or line, hosts)[:_LIMIT]
-
-
-def _hash(parts: list[str]) -> str:
-    text = "\0".join(parts).encode(errors="replace")
-    return hashlib.blake2b(text, digest_size=8).hexdigest()
 
 
 def row_of(ref: JobRef, job: Job, diagnosis: Diagnosis) -> dict[str, Any]:

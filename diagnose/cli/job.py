@@ -19,6 +19,7 @@ from diagnose.cli.options import (
     Checkpoints,
     ColorOption,
     ExitCode,
+    Memory,
     Paths,
     Patterns,
     Places,
@@ -29,6 +30,7 @@ from diagnose.cli.options import (
 from diagnose.cli.output import Color, clean, console, say, write
 from diagnose.cli.output import note as tell
 from diagnose.errors import InputError
+from diagnose.memory.place import recalled
 from diagnose.report import RENDERERS, Wish, rendered
 from diagnose.runtime.command import held, one_thread
 from diagnose.runtime.files import write_text
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from diagnose.diagnosis import Confidence, Diagnosis, Verdict
     from diagnose.ingest.source import Source
     from diagnose.job.model import Job
+    from diagnose.parse.topology import Topology
 
 
 EXIT_FAILURE_FOUND = 1  # what --exit-code or --fail-on asks for
@@ -48,7 +51,7 @@ STDIN = "-"
 SMALL = 8 << 20  # bytes of a job that is read by one process without a closer look
 
 
-def diagnosed(
+def read_and_diagnosed(
     paths: Sequence[str] | None,
     patterns: Sequence[Path],
     checkpoints: Sequence[str],
@@ -61,18 +64,36 @@ def diagnosed(
     `topology` is a file that says where its hosts are, `later` a module that the command needs
     then: it is loaded while others scan.
     """
-    from diagnose.job.topology import read_topology
-
     if not paths and sys.stdin is not None and sys.stdin.isatty():
         say("Paste the log here, then press Enter and Ctrl-D (Ctrl-C cancels).")
     one_thread()
-    where = read_topology(topology) if topology else None
+    where = _topology(topology) if topology else None
     job = _load(paths or [STDIN], patterns, checkpoints, workers, later)
     job.topology = where
     held[:] = [job]
     from diagnose.infer.pipeline import diagnose  # while others scan it was loaded
 
     return job, diagnose(job)
+
+
+def diagnosed(
+    paths: Sequence[str] | None,
+    patterns: Sequence[Path],
+    checkpoints: Sequence[str],
+    workers: int | None,
+    later: str = "report.safe",
+    memory: Path | None = None,
+    topology: Path | None = None,
+) -> tuple[Job, Diagnosis]:
+    """The same with what a memory knows of it."""
+    job, diagnosis = read_and_diagnosed(paths, patterns, checkpoints, workers, later, topology)
+    return job, recalled(diagnosis, memory)
+
+
+def _topology(path: Path) -> Topology:
+    from diagnose.job.topology import read_topology
+
+    return read_topology(path)
 
 
 def _load(
@@ -245,6 +266,7 @@ def triage(
     checkpoints: Checkpoints = None,
     topology: Places = None,
     workers: Workers = None,
+    memory: Memory = None,
     exit_code: ExitCode = False,
     fail_on: FailOn = None,
     why: Annotated[
@@ -268,7 +290,9 @@ def triage(
     if why and output.value not in _WITH_REASONS:
         raise InputError(f"--why needs one of the formats {', '.join(_WITH_REASONS)}")
     fails = failing(fail_on, patterns, exit_code=exit_code)
-    job, diagnosis = diagnosed(paths, patterns or (), checkpoints or (), workers, topology=topology)
+    job, diagnosis = diagnosed(
+        paths, patterns or (), checkpoints or (), workers, memory=memory, topology=topology
+    )
     wish = Wish(redact=not no_redact, why=why, console=lambda: console(color))
     text, encoding = rendered(output.value, job, diagnosis, wish)
     write(text, encoding=encoding)
@@ -296,6 +320,7 @@ def report(
     checkpoints: Checkpoints = None,
     topology: Places = None,
     workers: Workers = None,
+    memory: Memory = None,
     exit_code: ExitCode = False,
     fail_on: FailOn = None,
 ) -> None:
@@ -303,7 +328,13 @@ def report(
     fails = failing(fail_on, patterns, exit_code=exit_code)
     needed = "report.html.page"
     job, diagnosis = diagnosed(
-        paths, patterns or (), checkpoints or (), workers, later=needed, topology=topology
+        paths,
+        patterns or (),
+        checkpoints or (),
+        workers,
+        later=needed,
+        memory=memory,
+        topology=topology,
     )
     from diagnose.report import html
 

@@ -30,6 +30,8 @@ _COMMANDS: Mapping[str, str] = {
     "report": "job",
     "issue": "job",
     "compare": "compare",
+    "confirm": "memory",
+    "act": "memory",
     "collect": "collect",
     "watch": "watch",
     "checkpoint": "checkpoint",

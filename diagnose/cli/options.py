@@ -80,3 +80,12 @@ ExitCode = Annotated[
     bool, typer.Option("--exit-code", help="Exit with status 1 if the job hung or failed.")
 ]
 Title = Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Title of the page.")]
+Memory = Annotated[
+    Path | None,
+    typer.Option(
+        "--memory",
+        metavar="FILE",
+        parser=path,
+        help="File of what `confirm` keeps, or its folder (default: DIAGNOSE_MEMORY, or yours).",
+    ),
+]

@@ -24,9 +24,8 @@ makes a node's count binomial. Jobs that name no host at all are left out.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,7 +36,6 @@ from diagnose.fleet.jobs import Jobs
 from diagnose.fleet.units import Unit, suspect_units
 from diagnose.parse.topology import Topology
 from diagnose.parse.topology import placed as units_of
-from diagnose.text.ranks import runs
 
 MIN_RATIO = 3.0
 
@@ -240,38 +238,3 @@ def _completed(suspect: Suspect, victim: int, jobs: Jobs, rows: np.ndarray) -> S
         victim, dict(Counter(jobs.cause.of(rows)).most_common()), jobs.names(rows),
         None if cost is None else round(cost, 3), first, last, suspect.rail,
     )  # fmt: skip
-
-
-# Anything else would be another word of the command line it is pasted into.
-_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252}[A-Za-z0-9])?")
-_NUMBERED = re.compile(r"(.*?[A-Za-z_-])(\d{1,15})")
-
-
-def fold(hosts: Iterable[str]) -> str:
-    """The hostlist expression of `hosts`, sorted; names that Slurm would not take are left out."""
-    groups: dict[tuple[str, int], set[int]] = {}
-    alone: set[str] = set()
-    names = {host for host in hosts if _NAME.fullmatch(host)}
-    padded = {
-        (match[1], len(match[2]))
-        for match in map(_NUMBERED.fullmatch, names)
-        if match and match[2].startswith("0")
-    }
-    for name in names:
-        match = _NUMBERED.fullmatch(name)
-        if match is None:
-            alone.add(name)
-            continue
-        wide = len(match[2]) if (match[1], len(match[2])) in padded else 0
-        groups.setdefault((match[1], wide), set()).add(int(match[2]))
-    folded = [_group(prefix, wide, found) for (prefix, wide), found in groups.items()]
-    return ",".join(sorted([*folded, *alone]))
-
-
-def _group(prefix: str, wide: int, numbers: set[int]) -> str:
-    parts = [
-        f"{first:0{wide}d}" if first == last else f"{first:0{wide}d}-{last:0{wide}d}"
-        for first, last in runs(numbers)
-    ]
-    inside = ",".join(parts)
-    return prefix + (f"[{inside}]" if len(numbers) > 1 else inside)

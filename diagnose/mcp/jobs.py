@@ -23,6 +23,7 @@ from diagnose.ingest.raw import reason
 from diagnose.job.load import load_text, read, saved
 from diagnose.job.model import Job
 from diagnose.job.parallel import processes
+from diagnose.memory.place import recalled
 from diagnose.redact.redactor import Redactor
 from diagnose.report.safe import Scrub, learn_around
 
@@ -174,7 +175,7 @@ class Jobs:
             return kept[1]
 
     def _keep(self, name: str, stamp: _Stamp | None, job: Job) -> Opened:
-        diagnosis = diagnose(job)
+        diagnosis = recalled(diagnose(job))
         redactor = learn_around(job, diagnosis, Redactor()) if self._redact else None
         opened = Opened(name, job, diagnosis, Scrub(redactor))
         with self._lock:

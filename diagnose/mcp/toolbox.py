@@ -132,6 +132,7 @@ class Toolbox:
         Masked. Before it is posted a person has to read it, and answer what is left open.
         """
         return self._result(lambda: issue(self._jobs.get(job), project))
+
     def compare(
         self,
         good: Annotated[str, Field(description="A run that ended well, as `path` of triage.")],

@@ -18,6 +18,7 @@ from diagnose.diagnosis import (
     CodeFrame,
     Collective,
     Diagnosis,
+    Earlier,
     Evidence,
     JobFacts,
     Onset,
@@ -184,6 +185,8 @@ def facts(diagnosis: Diagnosis) -> dict[str, str]:
         "collective": collective(found) if found else "",
         "longer timeout": longer_timeout(diagnosis) if failed else "",
         "restart": restart(diagnosis) if bad else "",
+        "seen before": " ".join(map(earlier, diagnosis.earlier)),
+        "site record": site_record(diagnosis),
         "job": job(diagnosis.job),
     }
 
@@ -201,6 +204,39 @@ def in_common(diagnosis: Diagnosis) -> str:
     place = "NVLink domain" if found.level == "nvlink" else found.level
     size = f"which has {found.hosts} of the job's {counted(found.of_hosts, 'host')}"
     return f"{who} are in {place} {found.unit}, {size} (by chance {chance})"
+
+
+def earlier(found: Earlier) -> str:
+    """`run-17 (2026-10-02), the same failure: net.fabric, gpu-7. Fix: replaced the cable`."""
+    alike = {
+        "job": "this job",
+        "fingerprint": "the same failure",
+        "similar": f"{found.similarity:.0%} alike",
+    }[found.likeness]
+    who = [ranks_phrase(found.ranks)] * bool(found.ranks) + [names(found.hosts, 4)] * bool(
+        found.hosts
+    )
+    what = ", ".join([found.cause or "not explained", *([" on ".join(who)] if who else [])])
+    fix = f" Fix: {sentence(found.fix)}" if found.fix else ""
+    more = found.incidents - 1
+    others = f" and {more} {plural(more, 'other')}" if more else ""
+    return f"{found.job} ({found.confirmed[:10]}){others}, {alike}: {sentence(what)}{fix}"
+
+
+def site_record(diagnosis: Diagnosis) -> str:
+    """`9 of 12 confirmed verdicts of net.fabric … were right: medium instead of high`."""
+    found = diagnosis.site_record
+    if found is None:
+        return ""
+    now = diagnosis.root_cause.confidence
+    of_class = f" of {diagnosis.root_cause.cause}" if found.of_class else ""
+    verdicts = f"confirmed {plural(found.confirmed, 'verdict')}{of_class}"
+    were = "was" if found.confirmed == 1 else "were"
+    effect = f"{now} instead of {found.stated}" if now != found.stated else f"it stays {now}"
+    return (
+        f"{found.correct} of {found.confirmed} {verdicts} at {found.stated} confidence {were} "
+        f"right: {effect}"
+    )
 
 
 def onset(found: Onset) -> str:

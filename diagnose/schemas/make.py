@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from diagnose.act.record import SCHEMA as ACTION
+from diagnose.act.record import Action
 from diagnose.checkpoint.model import JSON_KEYS, Checkpoint, Resume
 from diagnose.checkpoint.model import SCHEMA as CHECKPOINT
 from diagnose.collect.bundle import SCHEMA as BUNDLE
@@ -33,6 +35,7 @@ def schemas() -> dict[str, Schema]:
         "checkpoint-1.json": _Maker().document(
             CHECKPOINT, {"checkpoints": list[Checkpoint], "resume": Resume | None}
         ),
+        "action-1.json": _Maker().document(ACTION, {"actions": list[Action]}),
         "bundle-1.json": _Maker().document(BUNDLE, _bundle()),
     }
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from diagnose.batch.work import fingerprint, normalised
+from diagnose.fingerprint import fingerprint, normalised
 from diagnose.diagnosis import Collective, Culprits, Diagnosis, Evidence, JobFacts, RootCause
 
 ROOT = RootCause("net.fabric", "Fabric failed", "It did.", "high", "nccl.ib.retry-exceeded")

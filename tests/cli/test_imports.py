@@ -14,7 +14,7 @@ from tests.sizes import few
 ROOT = Path(__file__).parents[2]
 HEAVY = (
     "numpy", "pandas", "pyarrow", "concurrent.futures.process", "statistics",
-    "diagnose.checkpoint.tree",
+    "diagnose.checkpoint.tree", "sqlite3", "diagnose.memory.recall",
 )  # fmt: skip
 PASTE = """\
 [rank0]: ***** Running training *****

@@ -2,7 +2,7 @@
 
 import pytest
 
-from diagnose.fleet.nodes import fold
+from diagnose.text.hosts import fold
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,13 @@ from markupsafe import Markup
 from diagnose import __version__
 from diagnose.fleet.causes import Group
 from diagnose.fleet.grouping import CAUSE, HOST, WEEK
-from diagnose.fleet.nodes import Nodes, fold
+from diagnose.fleet.nodes import Nodes
 from diagnose.fleet.summary import Fleet
 from diagnose.report.fleet import words
 from diagnose.report.html.shell import asset, embedded, policy, template
 from diagnose.report.safe import cut, scrubber
 from diagnose.report.words import names
+from diagnose.text.hosts import fold
 
 _PACKAGE = "diagnose.report.fleet"
 

@@ -11,7 +11,6 @@ from rich.text import Text
 from diagnose.fleet import trend
 from diagnose.fleet.causes import Group
 from diagnose.fleet.grouping import CAUSE, HOST, WEEK
-from diagnose.fleet.nodes import fold
 from diagnose.fleet.recurring import Gap
 from diagnose.fleet.reliability import Reliability
 from diagnose.fleet.since import Since
@@ -22,6 +21,7 @@ from diagnose.report.fleet import words
 from diagnose.report.safe import clean
 from diagnose.report.terminal import Page
 from diagnose.report.words import names
+from diagnose.text.hosts import fold
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from typing import Any
 from diagnose.fleet.blame import MIN_INCIDENTS
 from diagnose.fleet.causes import Group
 from diagnose.fleet.grouping import CAUSE, WEEK
-from diagnose.fleet.nodes import MIN_RATIO, Nodes, Suspect, fold
+from diagnose.fleet.nodes import MIN_RATIO, Nodes, Suspect
 from diagnose.fleet.recurring import Began
 from diagnose.fleet.reliability import Mtbf, Reliability
 from diagnose.fleet.since import Since
@@ -25,6 +25,7 @@ from diagnose.fleet.units import Unit
 from diagnose.redact.redactor import mask
 from diagnose.report.safe import clean, each, escaped, masked_strings
 from diagnose.report.words import names, sentence
+from diagnose.text.hosts import fold
 
 UNKNOWN = "unknown"
 MIN_FAILURES = 10  # with fewer, a rate says nothing about jobs of another size

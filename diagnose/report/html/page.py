@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -263,7 +263,16 @@ def first_facts(diagnosis: Diagnosis, still: cost.Standstill | None) -> list[Fac
     if words.has_ended_badly(diagnosis):
         answer, why = words.longer_timeout_why(diagnosis)
         found.append(Fact("Longer timeout", answer.rstrip("."), why))
-    return found
+    return [*found, *_known_here(diagnosis)]
+
+
+def _known_here(diagnosis: Diagnosis) -> Iterator[Fact]:
+    """What the memory of the site knows."""
+    first, *others = [words.earlier(one) for one in diagnosis.earlier] or [""]
+    if first:
+        yield Fact("Seen before", first, " ".join(others))
+    if diagnosis.site_record:
+        yield Fact("Site record", words.site_record(diagnosis))
 
 
 def _whole(time: str | datetime) -> datetime | None:

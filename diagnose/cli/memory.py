@@ -1,0 +1,270 @@
+"""The commands `confirm`, what a job's cause was, and `act`, what is to be done about it."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from diagnose.cli.options import Memory, Patterns, named, path
+from diagnose.cli.output import clean, note, say, write
+from diagnose.errors import InputError
+from diagnose.report.words import place
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from diagnose.act.record import Action, Decision
+    from diagnose.memory.confirm import Subject
+
+_MAX_RECORDS = 16 << 20  # bytes
+
+OneJob = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB",
+        parser=named,
+        help="Log file or job folder, - for standard input; with --results a job of the scan.",
+    ),
+]
+Results = Annotated[
+    Path | None,
+    typer.Option(
+        "--results", metavar="DIR", parser=path, help="Results folder of the scan that has JOB."
+    ),
+]
+
+
+def subject(job: str, results: Path | None, patterns: Sequence[Path]) -> Subject:
+    """A job by its path, or one of a scan, with the verdict of the evidence alone."""
+    from diagnose.diagnosis import Diagnosis
+    from diagnose.fingerprint import fingerprint
+    from diagnose.memory.confirm import Subject
+
+    if results is None:
+        from diagnose.cli.job import STDIN, read_and_diagnosed
+
+        _, found = read_and_diagnosed([job], patterns, (), None)
+        name = "a paste" if job == STDIN else job.rstrip("/").rpartition("/")[2] or job
+        return Subject(name, fingerprint(found), found)
+    from diagnose.batch.results import diagnosis_of, folder_of
+
+    name, mark, document = diagnosis_of(folder_of(results), job)
+    try:
+        return Subject(name, mark, Diagnosis.from_dict(document))
+    except ValueError as error:
+        raise InputError(f"{job}: the stored diagnosis is of another version: {error}") from error
+
+
+def confirm(
+    job: OneJob,
+    cause: Annotated[
+        str, typer.Option("--cause", metavar="CLASS", help="Its cause; default: the verdict's.")
+    ] = "",
+    culprit: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--culprit", metavar="WHO", help="A rank (3, 0-7) or host to blame (repeatable)."
+        ),
+    ] = None,
+    fix: Annotated[str, typer.Option("--fix", metavar="TEXT", help="What helped.")] = "",
+    wrong: Annotated[
+        bool, typer.Option("--wrong", help="The verdict was wrong, also where nobody knows more.")
+    ] = False,
+    results: Results = None,
+    memory: Memory = None,
+    patterns: Patterns = None,
+) -> None:
+    """Keep what the cause of a job was, and what helped.
+
+    Later verdicts show similar incidents, and their confidence takes into account how often such
+    verdicts were right here. Nothing leaves this machine, and no line of a log is kept.
+    """
+    from diagnose.catalog.load import load_catalog
+    from diagnose.memory.confirm import incident
+    from diagnose.memory.features import features
+    from diagnose.memory.place import place
+    from diagnose.memory.store import keep
+    from diagnose.text.ranks import counted
+
+    found = subject(job, results, patterns or ())
+    one = incident(
+        found, load_catalog(patterns or ()), cause=cause, culprits=culprit or (), fix=fix,
+        wrong=wrong,
+    )  # fmt: skip
+    file = place(memory)
+    count = keep(file, one, features(found.diagnosis))
+    verdict = "the verdict was right" if one.correct else f"the verdict, {one.given}, was wrong"
+    if one.given == "unknown":
+        verdict = "the verdict was unknown"
+    write(f"{one.name}: {one.cause or 'cause unknown'} ({verdict})\n")
+    write(f"{clean(str(file))} has {counted(count, 'incident')}\n")
+
+
+class Form(StrEnum):
+    """How decisions are written."""
+
+    text = "text"
+    json = "json"
+    slurm = "slurm"
+    exclude = "exclude"
+    kubernetes = "kubernetes"
+    nvsentinel = "nvsentinel"
+    nvrx = "nvrx"
+    slack = "webhook:slack"
+    teams = "webhook:teams"
+    pagerduty = "webhook:pagerduty"
+    jira = "webhook:jira"
+
+
+def act(
+    job: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB",
+            parser=named,
+            help="Log file or job folder, a job of the scan in --results, a results folder (its "
+            "suspect nodes), or records as JSON.",
+        ),
+    ],
+    form: Annotated[
+        Form,
+        typer.Option(
+            "--form",
+            metavar="FORM",
+            help="text, json, slurm, exclude, kubernetes, nvsentinel, nvrx, webhook:slack, "
+            "webhook:teams, webhook:pagerduty or webhook:jira.",
+        ),
+    ] = Form.text,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="The way back: resume the nodes, resolve the alert.")
+    ] = False,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Run the commands (slurm, kubernetes); asks before.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --apply: do not ask.")] = False,
+    days: Annotated[
+        int, typer.Option("--days", metavar="N", min=1, max=3650, help="How long it is meant for.")
+    ] = 7,
+    outcome: Annotated[
+        Path | None,
+        typer.Option(
+            "--outcome", metavar="DIR", parser=path,
+            help="Say whether it helped, by the later jobs in this results folder.",
+        ),
+    ] = None,
+    results: Results = None,
+    memory: Memory = None,
+    patterns: Patterns = None,
+) -> None:  # fmt: skip
+    """Decide what to do: drain nodes, restart, or fix first.
+
+    Prints the decision; nothing is changed without --apply.
+    """
+    if apply and form.value not in _applied():
+        raise InputError(f"--apply needs --form {' or '.join(_applied())}")
+    found = _decision(job, results, memory, patterns or (), days)
+    if outcome is not None:
+        _print_outcomes(found, outcome)
+    elif apply:
+        _apply(found, form.value, undo=undo, yes=yes)
+    else:
+        write(_written(found, form.value, undo), encoding="utf-8")
+        if not found.actions:
+            note(f"no decision: {found.why_none}")
+
+
+def _applied() -> list[str]:
+    from diagnose.act.forms import COMMANDS
+
+    return [*COMMANDS]
+
+
+def _decision(
+    job: str, results: Path | None, memory: Path | None, patterns: Sequence[Path], days: int
+) -> Decision:
+    """The decision on what JOB stands for."""
+    from datetime import UTC, datetime
+
+    from diagnose.act import record
+    from diagnose.catalog.load import load_catalog
+    from diagnose.ingest.names import RESULTS
+    from diagnose.memory.place import recalled
+
+    now = datetime.now(UTC)
+    if results is None and job.endswith(".json") and Path(job).is_file():
+        records = _records(Path(job))
+        return record.Decision(records, "" if records else "there is no record in it")
+    catalog = load_catalog(patterns)
+    if results is None and Path(job, RESULTS).is_file():
+        from diagnose.fleet import read
+        from diagnose.fleet.nodes import nodes
+
+        staying = {name for name, one in catalog.classes.items() if one.stays_with_node}
+        suspects = nodes(read(Path(job)), staying).suspects
+        return record.of_suspects(suspects, job, days, now)
+    one = subject(job, results, patterns)
+    diagnosis = recalled(one.diagnosis, memory)
+    return record.decide(diagnosis, catalog, one.name, one.fingerprint, days, now)
+
+
+def _records(file: Path) -> list[Action]:
+    from diagnose.act.record import read
+
+    if file.stat().st_size > _MAX_RECORDS:
+        raise InputError(f"{file}: too large for records")
+    return read(file.read_text(encoding="utf-8", errors="replace"))
+
+
+def _written(found: Decision, form: str, undo: bool) -> str:
+    from diagnose.act.forms import FORMS, document
+    from diagnose.act.webhooks import WEBHOOKS, bodies, headline
+
+    if form == "json":
+        return document(found.actions)
+    if form in WEBHOOKS:
+        return bodies(form, found.actions, undo)
+    if form in FORMS:
+        return FORMS[form](found.actions, undo)
+    return "".join(
+        f"{clean(headline(one, undo))}\n  {clean(one.reason)}\n"
+        + (f"  where: {', '.join(clean(place(at.source, at.line)) for at in one.evidence)}\n"
+           if one.evidence else "")
+        + f"  until {one.expires[:10]}; fingerprint {one.fingerprint}\n"
+        for one in found.actions
+    )  # fmt: skip
+
+
+def _print_outcomes(found: Decision, folder: Path) -> None:
+    from diagnose.act.outcome import outcome
+    from diagnose.act.webhooks import headline
+    from diagnose.fleet import read
+
+    jobs = read(folder)
+    for one in found.actions:
+        became = outcome(one, jobs)
+        state = became.state.replace("_", " ")
+        write(f"{clean(headline(one))}: {state}\n  {clean(became.why)}\n")
+
+
+def _apply(found: Decision, form: str, *, undo: bool, yes: bool) -> None:
+    from diagnose.act.carry_out import carry_out
+    from diagnose.act.forms import COMMANDS, shell
+    from diagnose.text.ranks import counted
+
+    commands = COMMANDS[form](found.actions, undo)
+    if not commands:
+        say(f"nothing to run: {clean(found.why_none or 'no decision that changes a node')}")
+        return
+    say(shell(commands).rstrip())
+    if not yes:
+        if sys.stdin is None or not sys.stdin.isatty():
+            raise InputError("--apply asks on a terminal; in a script add --yes")
+        if not typer.confirm("Run this?", err=True):
+            say("nothing was run")
+            return
+    carry_out(commands)
+    say(f"ran {counted(len(commands), 'command')}")

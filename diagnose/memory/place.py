@@ -1,0 +1,35 @@
+"""Where the memory is: one file, by default of the user, or wherever a site keeps it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from diagnose.diagnosis import Diagnosis
+
+NAME = "memory.sqlite"
+VARIABLE = "DIAGNOSE_MEMORY"
+
+
+def place(given: Path | None) -> Path:
+    """The file given, or of that folder; else that of DIAGNOSE_MEMORY; else in the user's data.
+
+    By hand and not by platformdirs: this is asked for every verdict.
+    """
+    chosen = given or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None)
+    if chosen is None:
+        data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")  # noqa: PTH111
+        return Path(data, "diagnose", NAME)
+    return chosen / NAME if chosen.is_dir() else chosen
+
+
+def recalled(diagnosis: Diagnosis, given: Path | None = None) -> Diagnosis:
+    """The diagnosis with what the memory knows of it; as it is where there is none."""
+    path = place(given)
+    if not path.is_file():
+        return diagnosis
+    from diagnose.memory.recall import remembered  # noqa: PLC0415  most have none
+
+    return remembered(diagnosis, path)
