@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -108,11 +107,9 @@ def hypergeometric(population: int, marked: int, drawn: int) -> np.ndarray:
     """P(0), P(1), … marked ones among `drawn` of a `population` without putting back."""
     count = np.arange(min(marked, drawn) + 1)
     possible = drawn - count <= population - marked
-    logs = _log_factorials(1 << population.bit_length())
 
     def choose(n: int, k: np.ndarray) -> np.ndarray:
-        found: np.ndarray = logs[n] - logs[k] - logs[n - k]
-        return found
+        return log_factorial(np.array(n)) - log_factorial(k) - log_factorial(n - k)
 
     chance = np.zeros(len(count))
     some = count[possible]
@@ -127,8 +124,7 @@ def hypergeometric(population: int, marked: int, drawn: int) -> np.ndarray:
 def binomial(drawn: int, share: float) -> np.ndarray:
     """P(0), P(1), … of `drawn` that each fall on something with this probability."""
     count = np.arange(drawn + 1)
-    logs = _log_factorials(1 << drawn.bit_length())
-    ways = logs[drawn] - logs[count] - logs[drawn - count]
+    ways = log_factorial(np.array(drawn)) - log_factorial(count) - log_factorial(drawn - count)
     with np.errstate(divide="ignore", invalid="ignore"):  # a share of 0 or 1
         hits = np.where(count > 0, count * np.log(share), 0.0)
         misses = np.where(count < drawn, (drawn - count) * np.log1p(-share), 0.0)
@@ -136,7 +132,15 @@ def binomial(drawn: int, share: float) -> np.ndarray:
     return found
 
 
-@lru_cache(maxsize=8)
-def _log_factorials(most: int) -> np.ndarray:
-    """The logarithms of 0!, 1!, … `most`!."""
-    return np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, most + 1)))))
+_FEW = np.log(np.cumprod(np.arange(1.0, 16.0)))  # of 1! to 15!
+
+
+def log_factorial(count: np.ndarray) -> np.ndarray:
+    """The logarithms of factorials, to fifteen digits (Stirling's series), without a table."""
+    n = np.maximum(count, 1).astype(np.float64)
+    large = n * np.log(n) - n + np.log(2 * np.pi * n) / 2
+    large += 1 / (12 * n) - 1 / (360 * n**3) + 1 / (1260 * n**5) - 1 / (1680 * n**7)
+    found: np.ndarray = np.where(
+        n < len(_FEW), _FEW[np.minimum(n, len(_FEW)).astype(int) - 1], large
+    )
+    return found

@@ -20,6 +20,7 @@ INTERRUPTED = 128 + signal.SIGINT
 # The largest block that glibc may learn to take from its heap.
 _LARGE_BLOCK = 31 << 20
 _M_MMAP_THRESHOLD = -3
+_M_TRIM_THRESHOLD = -1
 
 _TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -102,10 +103,10 @@ def return_memory() -> None:
     import ctypes  # noqa: PLC0415  few need it
 
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # of glibc
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, 1 << 18)
+        mallopt(_M_TRIM_THRESHOLD, 1 << 20)
 
 
 def width() -> int:
