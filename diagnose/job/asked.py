@@ -221,19 +221,19 @@ def _line(source: str, data: bytes, at: int, item: Item, found: Found, seen: Cou
     line = _text(data, at)
     if item.begins(line) and not seen["\n"]:
         seen["\n"] += 1  # one block is enough: those of other ranks are alike
-        found.place = found.place or source
+        found.place = found.place if found.lines else source
         _keep(found, item, _block(data, at, item))
     elif item.says(line):
         message = peel(line).message.strip()
         seen[message] += 1
         if seen[message] == 1 and not any(one in message for one in found.lines):
-            found.place = found.place or source
+            found.place = found.place if found.lines else source
             _keep(found, item, [line.strip()])
 
 
 def _text(data: bytes, at: int) -> str:
-    end = data.find(b"\n", at)
-    return data[at : len(data) if end < 0 else min(end, at + 4 * _LINE)].decode(errors="replace")
+    end = data.find(b"\n", at, at + _LINE)
+    return data[at : end if end >= 0 else at + _LINE].decode(errors="replace")
 
 
 def _block(data: bytes, at: int, item: Item) -> list[str]:
@@ -439,6 +439,7 @@ def _logs(job: Job, diagnosis: Diagnosis) -> list[str]:
 
 _MADE: Mapping[str, Callable[[Job, Diagnosis], list[str]]] = {
     "evidence": _evidence, "versions": _versions, "commands": _commands,
-    "environment": _environment, "nodes": _nodes, "gpus": _gpus, "calls": _calls, "stacks": _stacks, "native": _native, "recorder": _recorder,
-    "ras": _ras, "exception": _exception, "logs": _logs,
+    "environment": _environment, "nodes": _nodes, "gpus": _gpus, "calls": _calls,
+    "stacks": _stacks, "native": _native, "recorder": _recorder, "ras": _ras,
+    "exception": _exception, "logs": _logs,
 }  # fmt: skip

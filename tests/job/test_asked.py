@@ -88,6 +88,11 @@ def test_only_so_much_of_a_log_is_read(tmp_path: Path) -> None:
     assert _found(tmp_path, log, "launch") == {"launch": ["+ torchrun --nnodes 2 a.py"]}
 
 
+def test_a_line_without_an_end_is_looked_at_by_its_beginning(tmp_path: Path) -> None:
+    log = "NVRM: " * 500_000  # each of which begins what an expression looks for
+    assert _found(tmp_path, log, "kernel", "launch") == {"kernel": [], "launch": []}
+
+
 def test_more_than_fits_is_counted(tmp_path: Path) -> None:
     job = _job(tmp_path, "".join(f"n1 kernel: eth{n}: link is down\n" for n in range(40)))
     found = find(job, diagnose.diagnose(job), [ITEMS["kernel"]])["kernel"]
