@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -13,9 +14,9 @@ from diagnose.batch.jobs import JobRef, find_stored
 from diagnose.batch.names import restored
 from diagnose.batch.results import rows_of
 from diagnose.batch.work import sources_of
+from diagnose.diagnosis import WELL
 from diagnose.errors import InputError
 from diagnose.job.load import read
-from diagnose.text.alike import alike
 
 if TYPE_CHECKING:
     from diagnose.job.model import Job
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 _COLUMNS = (
     "job", "source", "labels", "verdict", "started", "ended", "tag", "frameworks", "ranks", "mtime",
 )  # fmt: skip
+_NUMBER = re.compile(r"\d+|(?<![A-Za-z0-9])[0-9a-f]{6,}(?![A-Za-z0-9])")
+_ENDED = "healthy"
 _WHOSE = ("user", "owner", "account", "team", "name", "job_name", "experiment")
 
 
@@ -44,7 +47,7 @@ class Stored:
     @property
     def kind(self) -> tuple[str, ...]:
         """The same for all runs of one job: its name but for numbers, and whose it is."""
-        return (alike(self.job), *(self.labels.get(name, "") for name in _WHOSE))
+        return (_NUMBER.sub("0", self.job), *(self.labels.get(name, "") for name in _WHOSE))
 
     @property
     def time(self) -> tuple[str, float]:
@@ -77,20 +80,30 @@ def named(jobs: Sequence[Stored], name: str) -> Stored:
 
 
 def last_good(jobs: Sequence[Stored], bad: Stored) -> Stored:
-    """The last run of the same job before `bad` that ended well. Raises InputError without any."""
+    """The last run of the same job before `bad` that ended well. Raises InputError without any.
+
+    Where no log says that it ended, the last one that shows no failure.
+    """
     began = bad.started or bad.ended
     runs = [
         one
         for one in jobs
-        if one.verdict == "healthy" and one.source != bad.source and one.kind == bad.kind
+        if one.verdict in WELL
+        and one.source != bad.source
+        and one.kind == bad.kind
         and (began is None or one.ended is None or one.ended <= began)
-    ]  # fmt: skip
+    ]
     if not runs:
         raise InputError(
             f"{bad.job}: no earlier run of this job ended well in these results; name one yourself"
         )
-    alike_it = [one for one in runs if (one.ranks, one.frameworks) == (bad.ranks, bad.frameworks)]
-    return max(alike_it or runs, key=lambda one: one.time)
+    setup = bad.ranks, bad.frameworks
+    return max(
+        runs,
+        key=lambda one: (
+            (one.ranks, one.frameworks) == setup, one.verdict == _ENDED, one.time,
+        ),
+    )  # fmt: skip
 
 
 def ref_of(source: str, tag: str) -> JobRef:

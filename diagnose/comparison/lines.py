@@ -25,6 +25,7 @@ _ALARMS = expression(
     r"|refused|reset|unreachable|denied|abort|killed|dropp|throttl|degrad|fall(?:ing)? ?back|unable"
     r"|cannot|could not)"
 )
+_FRAMES = ('File "', "Traceback (most recent call last)")  # which say less than what follows them
 _ROLES = {"cause": 3.0, "context": 1.5, "effect": -1.0, "aftermath": -2.0}
 
 
@@ -91,6 +92,7 @@ def _weighed(run: Profile, templates: Sequence[Template]) -> list[_Seen]:
         alarm = 1.0 if _ALARMS.search(spot.prefix.message or spot.text) else 0.0
         weight = max(_LEVELS.get(spot.prefix.level or "", 1.0), 1 + alarm) + alarm / 2 + near
         weight += _ROLES.get(role or "", 0.0)
+        early = early and not _shown(spot).startswith(_FRAMES)
         found.append(_Seen(one, weight, early))
     return sorted(found, key=lambda one: (not one.early, -one.weight, one.template.order))
 
@@ -160,10 +162,10 @@ def _share(one: Sequence[str], other: Sequence[str]) -> float:
         return 0.0
     ahead = _same(one, other)
     rest = min(len(one), len(other)) - ahead
-    behind = min(rest, _same(one[::-1], other[::-1]))
-    inner, outer = one[ahead : len(one) - behind], other[ahead : len(other) - behind]
+    at_end = min(rest, _same(one[::-1], other[::-1]))
+    inner, outer = one[ahead : len(one) - at_end], other[ahead : len(other) - at_end]
     between = sum(a == b for a, b in zip(inner, outer, strict=False))
-    return (ahead + behind + between) / max(len(one), len(other))
+    return (ahead + at_end + between) / max(len(one), len(other))
 
 
 def _same(one: Sequence[str], other: Sequence[str]) -> int:

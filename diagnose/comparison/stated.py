@@ -66,15 +66,23 @@ def _speaks(key: tuple[Kind, str]) -> bool:
 
 
 def _beside(key: tuple[Kind, str], good: Profile, bad: Profile) -> bool:
-    """Whether the other run states what this one states beside it: else it only prints less."""
+    """Whether the other run states most of what this one states beside it: else it prints less.
+
+    Beside it is the same line, or lines near it where that states nothing else.
+    """
     run, other = (good, bad) if key in good.stated else (bad, good)
-    places = [*run.stated[key].spots.values()][:1]
-    return any(
-        near in other.stated and near != key
-        for place in places
-        for line in range(place.line - _NEAR, place.line + _NEAR + 1)
-        for near in run.names_at.get((place.source, line), ())
-    )
+    place = next(iter(run.stated[key].spots.values()))
+    for reach in (0, _NEAR):
+        lines = range(place.line - reach, place.line + reach + 1)
+        near = [
+            name
+            for line in lines
+            for name in run.names_at.get((place.source, line), ())
+            if name != key
+        ]
+        if near:
+            return 2 * sum(name in other.stated for name in near) >= len(near)
+    return False
 
 
 def _alone(

@@ -17,7 +17,7 @@ from diagnose.report.safe import each, escaped, learn, masked_strings, shown
 from diagnose.report.terminal import Page
 from diagnose.text.ranks import counted
 
-_TEXT = 160  # characters of a value or a line
+_TEXT = 120  # characters of a value or a line
 _PAGE = 200  # differences on a page
 _ABSENT = {"environment": "not set", "argument": "not given"}
 

@@ -97,7 +97,7 @@ def test_an_interrupt_is_quiet(engine: Engine, capsys: pytest.CaptureFixture[str
         (["scan", "--worker"], ["see diagnose scan --help"]),
         (
             ["report", "--format", "json"],
-            ["--format; diagnose triage, checkpoint and"],
+            ["--format; diagnose triage, compare, checkpoint"],
         ),
         (["triage", "--since", "3d"], ["--since; diagnose scan and fleet have it"]),
         (["catalog", "list", "--role", "boss"], ["'boss'", "choose from cause, effect"]),

@@ -12,6 +12,7 @@ from mcp.types import CallToolResult
 from diagnose.mcp.answer import BAR, LIMIT, NAMES_ARE_DATA, UNTRUSTED
 from diagnose.mcp.jobs import Root
 from diagnose.mcp.server import server_of
+from tests.compare.runs import log
 from tests.fleet.frames import failed, keep
 from tests.mcp.asking import FIXTURES, JOBS, ROOT, asked, data, length, stdio, text, toured
 from tests.test_words import printed, wrong
@@ -29,7 +30,8 @@ def test_the_tools_say_what_they_are_for() -> None:
         async with Client(server_of(Root(FIXTURES))) as client:
             tools = (await client.list_tools()).tools
             assert [tool.name for tool in tools] == [
-                "triage", "lines", "timeline", "waits", "issue_text", "explain", "match_line",
+                "triage", "lines", "timeline", "waits", "issue_text", "compare", "explain",
+                "match_line",
                 "checkpoint", "fleet",
             ]  # fmt: skip
             for tool in tools:
@@ -301,3 +303,19 @@ def test_what_an_agent_reads_follows_the_glossary() -> None:
             return [tool.model_dump_json() for tool in tools]
 
     assert [said for said in anyio.run(ask) if wrong(said)] == []
+
+
+def test_compare_says_what_differs(tmp_path: Path) -> None:
+    given = ("torch==2.6.0", "NCCL_IB_HCA=mlx5_0", "train.py --lr 0.1 --bf16")
+    for name, lines in (("good.log", log(1)), ("bad.log", log(2, given=given))):
+        (tmp_path / name).write_text(lines)
+    both = {"good": "good.log", "bad": "bad.log"}
+    found, missing = asked(
+        server_of(Root(tmp_path)), ("compare", both), ("compare", both | {"bad": "no.log"})
+    )
+    assert [one["name"] for one in data(found)["differences"]] == ["torch"]
+    (line,) = (line for line in text(found).splitlines() if "torch" in line)
+    assert line.startswith(f"{BAR}   1  version of torch: 2.5.1 → 2.6.0")
+    assert length(found) <= LIMIT
+    assert missing.is_error
+    assert "no such file" in text(missing)
