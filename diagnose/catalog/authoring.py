@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 import textwrap
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -155,11 +156,25 @@ _CAUSE = """\
     class: {cause}
     culprit: self
 """
-_REMEDIES = """\
-    remedies:
-      - {when: now, do: TODO}
-    restart: fix_first
-"""
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """What is known of a new entry; what is not is to be filled in.
+
+    `regex` is "" where the line is to be made one.
+    """
+
+    title: str = TODO
+    regex: str = ""
+    near_miss: str = TODO
+    not_evidence_of: str = TODO
+    remedy: str = TODO
+    restart: str = "fix_first"
+    reference: str = TODO
+
+
+_UNFILLED = Filled()
 
 
 def place_of(id_: str, directory: Path) -> Path:
@@ -170,7 +185,9 @@ def place_of(id_: str, directory: Path) -> Path:
     return directory / product / f"{family}.yaml"
 
 
-def add(id_: str, directory: Path, *, role: str, cause: str, line: str) -> tuple[Path, int]:
+def add(
+    id_: str, directory: Path, *, role: str, cause: str, line: str, filled: Filled = _UNFILLED
+) -> tuple[Path, int]:
     """Write a new signature where its id says; the file, and the line of the entry there.
 
     Raises InputError where the id is taken, also by the shipped catalog.
@@ -185,7 +202,7 @@ def add(id_: str, directory: Path, *, role: str, cause: str, line: str) -> tuple
         raise InputError(f"unknown cause class {cause!r}; choose from {', '.join(catalog.classes)}")
     before, after = _around(path, directory)
     path.parent.mkdir(parents=True, exist_ok=True)
-    entry = _entry(id_, role, cause, line)
+    entry = _entry(id_, role, cause, line, filled)
     if re.search(r"^- ", before.rpartition("signatures:")[2], re.MULTILINE):
         entry = textwrap.dedent(entry)  # as the others of the file
     files.replace(path, (before + entry + after).encode())
@@ -212,20 +229,26 @@ def _around(path: Path, directory: Path) -> tuple[str, str]:
     return before, "\n" * bool(others) + below[end:]
 
 
-def _entry(id_: str, role: str, cause: str, line: str) -> str:
+def _entry(id_: str, role: str, cause: str, line: str, filled: Filled) -> str:
     line = line.strip("\n")
     is_cause = role == "cause"
     message = peel(line).message.strip() or TODO
-    regex = re.sub(r"\d+", r"\\d+", re.sub(r"[\\.^$|?*+()\[\]{}]", r"\\\g<0>", message))
+    escaped = re.sub(r"[\\.^$|?*+()\[\]{}]", r"\\\g<0>", message)
+    regex = filled.regex or re.sub(r"\d+", r"\\d+", escaped)
+    title, near_miss, unproven, remedy = (
+        one if one == TODO else _quoted(one)
+        for one in (filled.title, filled.near_miss, filled.not_evidence_of, filled.remedy)
+    )
     return "".join(
         [
-            f"  - id: {id_}\n    title: {TODO}\n    role: {role}\n",
+            f"  - id: {id_}\n    title: {title}\n    role: {role}\n",
             _CAUSE.format(cause=cause or TODO) if is_cause else "",
             f"    match:\n      - regex: {_quoted(regex)}\n",
             f"        example: {_quoted(line or TODO)}\n",
-            f"    near_miss: [{TODO}]\n    not_evidence_of: {TODO}\n",
-            _REMEDIES if is_cause else "",
-            f"    references: [{TODO}]\n" if is_cause else "",
+            f"    near_miss: [{near_miss}]\n    not_evidence_of: {unproven}\n",
+            f"    remedies:\n      - {{when: now, do: {remedy}}}\n" if is_cause else "",
+            f"    restart: {filled.restart}\n" if is_cause else "",
+            f"    references: [{filled.reference}]\n" if is_cause else "",
         ]
     )
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from diagnose.cli.options import ColorOption, Patterns, path
+from diagnose.cli.options import ColorOption, Memory, Patterns, path
 from diagnose.cli.output import Color, clean, say, show, write
 from diagnose.errors import InputError
 
@@ -76,6 +76,18 @@ def catalog_new(
     line: Annotated[
         str, typer.Option("--line", metavar="TEXT", help="A line that it must match.")
     ] = "",
+    job: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="JOB",
+            help="A job that was confirmed: draft it from the most telling line of its logs.",
+        ),
+    ] = "",
+    reference: Annotated[
+        str, typer.Option("--reference", metavar="URL", help="With --from: where it is known from.")
+    ] = "",
+    memory: Memory = None,
     patterns: Patterns = None,
 ) -> None:
     """Begin a signature in the file of its ID.
@@ -92,6 +104,9 @@ def catalog_new(
     if role not in get_args(Role):
         raise InputError(unknown("role", role, dict.fromkeys(get_args(Role))))
     where = (patterns or [default_dir()])[0]
+    if job:
+        _from_job(entry, job, where, cause, reference, memory)
+        return
     file, number = add(entry, where, role=role, cause=cause, line=line)
     write(
         f"{file}:{number}: {entry}\n"
@@ -99,6 +114,34 @@ def catalog_new(
         "alternative), a line that looks alike and is none of it (near_miss), what to do, and\n"
         "where you know it from (references). Then run:\n"
         f"diagnose catalog test {entry}{f' --patterns {where}' if patterns else ''}\n"
+    )
+
+
+def _from_job(
+    entry: str, job: str, where: Path, cause: str, reference: str, memory: Path | None
+) -> None:
+    """Draft an entry; `where` is its folder."""
+    from diagnose.catalog.authoring import add
+    from diagnose.catalog.load import default_dir
+    from diagnose.cli.job import read_and_diagnosed
+    from diagnose.memory.draft import draft
+    from diagnose.memory.place import place
+
+    own = [where] if where != default_dir() and any(where.rglob("*.yaml")) else []
+    read, diagnosis = read_and_diagnosed([job], own, (), None)
+    file = place(memory)
+    made = draft(read, diagnosis, file if file.is_file() else None, reference)
+    cause = cause or made.cause
+    if not cause:
+        raise InputError(f"say with --class what it is, or before: diagnose confirm {job} --cause")
+    path, number = add(entry, where, role="cause", cause=cause, line=made.line, filled=made.filled)
+    product = entry.partition(".")[0]
+    write(
+        f"{path}:{number}: {entry}\n{clean(made.line)}\n"
+        "Read it, shorten the expression to what shows the cause, then run:\n"
+        f"diagnose catalog test {entry} --patterns {where}\n"
+        "For the learned reader (patterns/learned/*.tsv):\n"
+        f"{cause}\t{product}\t{clean(made.line)}\n"
     )
 
 

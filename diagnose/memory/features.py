@@ -6,7 +6,7 @@ A feature is kept as a number that is made of its text: the file of a memory hol
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from diagnose.diagnosis import Diagnosis
 from diagnose.fingerprint import normalised
@@ -49,9 +49,18 @@ def _texts(diagnosis: Diagnosis) -> Iterator[str]:
     if job.world_size:
         yield f"ranks {job.world_size}"
     for one in diagnosis.evidence[:MAX_LINES]:
-        yield f"line {normalised(mask(one.text), hosts)}"
+        yield _line(one.text, hosts)
     for link in diagnosis.causal_chain[:MAX_LINES]:
         yield f"event {normalised(mask(link.event), hosts)}"
+
+
+def of_line(text: str, hosts: Iterable[str]) -> int:
+    """The feature of a line of evidence."""
+    return _number(_line(text, hosts))
+
+
+def _line(text: str, hosts: Iterable[str]) -> str:
+    return f"line {normalised(mask(text), hosts)}"
 
 
 def _base(path: str) -> str:

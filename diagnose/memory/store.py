@@ -127,6 +127,11 @@ class Memory:
         rows = self._each(f"SELECT id, {columns} FROM incidents WHERE id IN", ids)
         return {row[0]: _incident(row[1:]) for row in rows}
 
+    def of_key(self, key: str) -> Incident | None:
+        """The incident of a job."""
+        row = self._db.execute("SELECT id FROM incidents WHERE key = ?", [key]).fetchone()
+        return self.incidents(row)[row[0]] if row else None
+
     def of_fingerprint(self, fingerprint: str, most: int) -> list[int]:
         """The latest incidents with a fingerprint."""
         query = "SELECT id FROM incidents WHERE fingerprint = ? ORDER BY made DESC LIMIT ?"

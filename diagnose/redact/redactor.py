@@ -25,6 +25,7 @@ from diagnose.redact.views import Span, lowered, plain_lines, through
 _MASK = expression(r"\[(?:masked|[a-z]{2,12}(?:-[a-z]{2,12}){0,2}-\d{1,9})\]")
 _REMEMBERED = 2000  # characters of a text that may come again; of longer ones memory would fill
 _ROUNDS = 16  # a mask may uncover another secret beside it; more than two were never needed
+MASKED = "[masked]"  # in place of a secret
 
 
 class Redactor:
@@ -131,7 +132,7 @@ class Redactor:
                 self._known.add(kind, value)
             self._counts[kind] = self._counts.get(kind, 0) + 1
             number = self._counts[kind]
-            self._masks[key] = f"[{kind}-{number}]" if self._numbers else "[masked]"
+            self._masks[key] = f"[{kind}-{number}]" if self._numbers else MASKED
         return self._masks[key]
 
     def _replace(self, text: str, spans: Iterable[Span]) -> str:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from diagnose.fingerprint import fingerprint, normalised
 from diagnose.diagnosis import Collective, Culprits, Diagnosis, Evidence, JobFacts, RootCause
+from diagnose.fingerprint import fingerprint, normalised
 
 ROOT = RootCause("net.fabric", "Fabric failed", "It did.", "high", "nccl.ib.retry-exceeded")
 

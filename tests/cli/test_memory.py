@@ -133,3 +133,55 @@ def test_records_are_taken_again(capsys: pytest.CaptureFixture[str], tmp_path: P
     status, _, err = run(capsys, "act", file)
     assert status == 2
     assert err[0].startswith("diagnose: no records of schema diagnose-action/1")
+
+
+LOG = """\
+2026-03-01 10:00:00 [rank0] starting training
+2026-03-01 10:00:05 [rank0] step 1 loss 2.3
+2026-03-01 10:00:06 [rank0] step 2 loss 2.2
+2026-03-01 10:00:07 [rank0] acme ring agent: lease 4711 of /data/s/17 was revoked (key={secret})
+2026-03-01 10:00:08 [rank0] acme ring agent: the pump is off
+"""
+SECRET = "ghp_abcdefghijklmnopqrstuvwxyz0123456789"
+
+
+def test_a_confirmed_job_drafts_its_signature(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    job, own = tmp_path / "job", tmp_path / "own"
+    job.mkdir()
+    own.mkdir()
+    (job / "train.log").write_text(LOG.format(secret=SECRET))
+    new = ("catalog", "new", "acme.ring.revoked", "--from", job, "--patterns", own)
+    status, _, err = run(capsys, *new)
+    assert status == 2
+    assert err == [
+        f"diagnose: say with --class what it is, or before: diagnose confirm {job} --cause"
+    ]
+    run(capsys, "confirm", job, "--cause", "slow.storage", "--fix", "Raise the lease time")
+    status, out, _ = run(capsys, *new, "--reference", "https://wiki.example.org/ring")
+    assert status == 0
+    assert out.splitlines()[-1].startswith("slow.storage\tacme\t2026-03-01 10:00:07 [rank0] acme")
+    text = (own / "acme" / "ring.yaml").read_text()
+    assert r"'acme ring agent: lease [\d.,]+ of \S+ was revoked" in text
+    assert "do: 'Raise the lease time'" in text
+    assert SECRET not in out + text
+    status, out, _ = run(capsys, "catalog", "check", own)
+    assert (status, out) == (0, "1 signature, 0 known issues, 0 cause classes: no problems\n")
+    _, _, found = triage(capsys, job, "--patterns", own)
+    assert found["root_cause"]["signature"] == "acme.ring.revoked"
+
+
+def test_a_job_without_a_telling_line_drafts_nothing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "a.log").write_text("step 1 loss 2.3\nstep 2 loss 2.2\n")
+    status, _, err = run(
+        capsys, "catalog", "new", "acme.a.b", "--from", tmp_path / "a.log", "--class", "net.fabric",
+        "--patterns", tmp_path,
+    )  # fmt: skip
+    assert status == 2
+    assert err == [
+        "diagnose: no line of this job says what went wrong that the catalog does not know"
+    ]
+    assert not (tmp_path / "acme").exists()

@@ -278,6 +278,11 @@ def may_tell(text: str) -> bool:
     )
 
 
+def is_ill(text: str) -> bool:
+    """Whether a line has a word of failure, and does not say what to do in case of one."""
+    return _ILL.search(text) is not None and not _ADVICE.search(text)
+
+
 def _words(reading: Reading) -> str:
     words = ", ".join(f'"{word}"' for word in reading.words)
     return f"Its words{f' ({words})' if words else ''} suggest {reading.cause}, which is a guess."

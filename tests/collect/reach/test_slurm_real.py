@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tarfile
 import time
 from collections.abc import Iterator
@@ -21,6 +24,8 @@ from tests.collect.reach.running import (
     ask,
     until,
 )
+
+XID = Path(__file__).parents[3] / "fixtures" / "megatron-xid79"
 
 pytestmark = pytest.mark.cluster
 
@@ -158,3 +163,37 @@ def test_a_node_that_does_not_answer_is_one_line(
     assert [ranks(node) for node in manifest["nodes"]] == [[0, 1, 2, 3]]
     assert len(manifest["problems"]) == 1
     assert manifest["problems"][0].startswith("n2: ")
+
+
+def test_a_record_drains_a_node_and_brings_it_back(slurm: dict[str, str], tmp_path: Path) -> None:
+    job = tmp_path / "job"
+    shutil.copytree(XID, job)
+    for path in [*job.rglob("*"), job]:
+        if path.is_file() and path.suffix != ".yaml":
+            text = path.read_text(encoding="utf-8")
+            path.write_text(text.replace("gpu08", "n1").replace("gpu07", "n2"), encoding="utf-8")
+        path.rename(path.with_name(path.name.replace("gpu08", "n1").replace("gpu07", "n2")))
+
+    def act(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "diagnose", "act", *arguments],
+            env=slurm | more, capture_output=True, text=True, check=False, timeout=120,
+        )  # fmt: skip
+
+    def state(node: str) -> str:
+        return ask(slurm, "sinfo", "-h", "-n", node, "-N", "-o", "%t|%E").strip()
+
+    record = tmp_path / "record.json"
+    record.write_text(act(str(job), "--form", "json").stdout)
+    assert state("n1").startswith("idle")  # printing changes nothing
+    refused = act(
+        str(record), "--form", "slurm", "--apply", "--yes", SLURM_SCRIPT_CONTEXT="epilog_slurmd"
+    )
+    assert (refused.returncode, state("n1")[:4]) == (2, "idle")
+    done = act(str(record), "--form", "slurm", "--apply", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1] == "ran 1 command"
+    assert re.fullmatch(r"drain\|diagnose [0-9a-f]{16} hw.gpu: .*Xid 79.*", state("n1"))
+    assert state("n2").startswith("idle")
+    assert act(str(record), "--form", "slurm", "--apply", "--yes", "--undo").returncode == 0
+    until(lambda: state("n1").startswith("idle"), "the node is back")
