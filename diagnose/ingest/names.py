@@ -34,6 +34,7 @@ _NO_LOG_NAMES = """
     pytorch_model.bin.index.json dataset_info.json requirements.txt
 """
 NO_LOGS = frozenset(f"{_NO_LOG_SUFFIXES} {_NO_LOG_NAMES}".split())
+_OF_GPUS = expression(r"gpu|smi|dcgm|clock")  # tables with the clocks of GPUs beside logs
 PACKED = (".gz", ".xz", ".bz2", ".zst")
 ARCHIVE_NAME = expression(
     r"\.(?:(?:tar|cpio)(?:\.\w{1,4})?|tgz|taz|tbz2?|tb2|txz|tlz|tzst|zip|7z|rar)\Z", re.IGNORECASE
@@ -55,7 +56,10 @@ def is_no_log(name: str) -> bool:
     name = name.lower()
     for packed in PACKED:
         name = name.removesuffix(packed)
-    return bool({name, os.path.splitext(name)[1]} & NO_LOGS)  # noqa: PTH122
+    stem, suffix = os.path.splitext(name)  # noqa: PTH122
+    if suffix == ".csv" and _OF_GPUS.search(stem):
+        return False
+    return bool({name, suffix} & NO_LOGS)
 
 
 def printable(name: str) -> str:

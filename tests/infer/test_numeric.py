@@ -69,9 +69,23 @@ def test_an_unrelated_failure_stays_the_cause() -> None:
     assert found.root_cause.cause == "crash.gpu_oom"
 
 
-def test_a_loss_that_rose_for_good_is_only_a_lead() -> None:
-    found = judged(*steps(80, 50, "7.9"))
-    assert (found.root_cause.cause, found.root_cause.confidence) == ("numeric.spike", "low")
+@pytest.mark.parametrize(
+    ("end", "verdict", "predicate"),
+    [((), "running", "bad_values"), (("Training complete.",), "healthy", "ended_with_high_values")],
+)
+def test_a_loss_that_rose_for_good_is_only_a_lead(
+    end: tuple[str, ...], verdict: str, predicate: str
+) -> None:
+    for form in ("step {n} loss {v}", "step {n} grad_norm {v}"):
+        found = judged(*steps(80, 50, "950.0", form), *end)
+        assert (found.verdict, found.root_cause.cause) == (verdict, "numeric.spike")
+        assert found.root_cause.confidence == "low"
+        assert predicate in [one.predicate for one in found.reasons if one.step == "verdict"]
+
+
+def test_overflow_and_norms_that_are_not_finite_spoil_a_job_that_ended_well() -> None:
+    found = judged(*steps(80, 50, "nan", "step {n} loss 1.5 grad_norm {v}"), "Training complete.")
+    assert (found.verdict, found.root_cause.cause) == ("failed", "numeric.nan")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import diagnose
 from diagnose.diagnosis import Diagnosis
 
@@ -93,7 +95,8 @@ def test_what_else_is_reported_of_its_node_is_the_cause(tmp_path: Path) -> None:
     assert found.root_cause.cause == "slow.straggler"
 
 
-def test_gpus_that_were_watched_say_which_is_held_down(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["gpu.log", "nvidia-smi.csv"])
+def test_gpus_that_were_watched_say_which_is_held_down(tmp_path: Path, name: str) -> None:
     head = "timestamp, index, clocks.current.sm [MHz], clocks_event_reasons.hw_thermal_slowdown"
     rows = [
         f"2026/06/02 08:{at:02d}:00.000, {gpu}, {'700' if gpu == 2 else '1980'} MHz, "
@@ -101,7 +104,7 @@ def test_gpus_that_were_watched_say_which_is_held_down(tmp_path: Path) -> None:
         for at in range(10)
         for gpu in range(4)
     ]
-    (tmp_path / "gpu.log").write_text("\n".join([head, *rows]) + "\n", encoding="utf-8")
+    (tmp_path / name).write_text("\n".join([head, *rows]) + "\n", encoding="utf-8")
     found = diagnosed(tmp_path, lines(2))
     assert (found.root_cause.cause, found.root_cause.confidence) == ("slow.straggler", "medium")
     assert "holds GPU 2 at 700 MHz; others run at 1,980 MHz" in found.root_cause.summary

@@ -84,6 +84,18 @@ def test_a_detector_names_the_slowest_rank_of_two_parts() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "| MnRtt/Rnk: 10.00ms/8 | MxRtt/Rnk: 20.00ms/9999999 | MnPwr/Rnk: 1.0W/8",
+        "| MnRtt/Rnk: 10.00ms/9999999 | MxRtt/Rnk: 20.00ms/3 | MnPwr/Rnk: 1.0W/8",
+        "     rank 9999999: 12.34",
+    ],
+)
+def test_numbers_that_no_job_has_are_no_ranks(line: str) -> None:
+    assert times_in(line) is None
+
+
 HEAD = (
     "timestamp, index, name, clocks.current.sm [MHz], clocks_event_reasons.hw_slowdown, "
     "utilization.gpu [%]"

@@ -34,12 +34,11 @@ from diagnose.timeline.pace import Pace, Track
 _PARTS = ("forward", "backward")
 _TWO = 1.5  # of two ranks, of which either may be the usual one
 _STEP_SHARE = 0.05  # of a step that is lost by it, in one step
-_LATE = 0.15  # the same where only the loss is known, in one step and in most
-_OFTENER = 0.35  # share of its steps in which it is slow, beyond that of its peers
 _LEAST = 8  # steps
+_BEFORE = 0.25  # of what a rank loses, as much as it may have lost before
 # Steps over which it is followed how alike they are, and how little is no likeness.
 _MEMORY, _UNLIKE = 64, 0.05
-_QUIET, _LONG = 0.1, 20  # share of steps in which peers are slow, beyond which it takes so many
+_QUIET = 0.1  # share of steps in which peers are slow, at least
 _PEERS = 64  # ranks with which each one is compared
 _PRESENT = 0.7  # of the ranks that have a step
 # Times what a rank loses by computing: by anything else, where that is named; and times what other
@@ -195,7 +194,7 @@ def _between_marks(track: Track) -> Iterable[tuple[int, float]]:
 
 @dataclass(frozen=True, slots=True)
 class _Lag:
-    """How a rank compares in the steps from `at` on: its share of slow ones, and typical values."""
+    """How a rank compares from its step `at` on: typical values; `before_s`: its loss before."""
 
     at: int
     steps: int
@@ -203,6 +202,7 @@ class _Lag:
     seconds: float
     peers_s: float
     lost_s: float
+    before_s: float
 
 
 def _own_work(pace: Pace, step_s: float, hosts: Mapping[int, str]) -> Slow | None:
@@ -268,19 +268,31 @@ def _slow_ranks(
 ) -> dict[int, _Lag]:
     """Ranks that need much longer than their peers in most steps from some step on to the last.
 
-    With `ratio` the times themselves are compared, else only what is lost.
+    With `ratio` the times themselves are compared, else only what is lost. Of a rank that was as
+    fast as its peers before, half as much counts.
     """
     ranks = sorted({rank for row in grid.values() for rank in row})
     if len(ranks) < 2 or len(grid) < _LEAST:
         return {}
     whole = step_s or median(max(row.values()) for row in grid.values())
+    found = _lags(grid, ranks, whole, 1.0, ratio=ratio)
+    if not found:
+        found = _lags(grid, ranks, whole, 0.5, ratio=ratio)
+        found = {rank: lag for rank, lag in found.items() if lag.before_s < _BEFORE * lag.lost_s}
+    return _few(found, ranks, hosts)
+
+
+def _lags(
+    grid: Grid, ranks: Sequence[int], whole: float, much: float, *, ratio: bool
+) -> dict[int, _Lag]:
+    """How ranks lag that lose `much` times what counts otherwise, of steps that take `whole`."""
     usual = {step: _low(row.values()) for step, row in grid.items()}
+    least, slower = much * (_STEP_SHARE if ratio else SHARE) * whole, 1 + much * (SLOWER - 1)
     flags: dict[int, list[bool]] = {rank: [] for rank in ranks}
     for step, row in grid.items():
         for rank in ranks:
             value, peers = row.get(rank, usual[step]), usual[step]
-            enough = value - peers >= (_STEP_SHARE if ratio else _LATE) * whole
-            flags[rank].append(enough and (not ratio or value >= SLOWER * peers))
+            flags[rank].append(value - peers >= least and (not ratio or value >= slower * peers))
     found: dict[int, _Lag] = {}
     compared = ranks[:: -(-len(ranks) // _PEERS)]
     for rank in ranks:
@@ -291,11 +303,12 @@ def _slow_ranks(
         steps = [step for step in [*grid][at:] if rank in grid[step]]
         seconds, peers_s = median(grid[s][rank] for s in steps), median(usual[s] for s in steps)
         lost = median(grid[s][rank] - usual[s] for s in steps)
-        if lost >= (SHARE if ratio else _LATE) * whole and (
-            not ratio or seconds >= FACTOR * peers_s
-        ):
-            found[rank] = _Lag(at, len(steps), steps[0], seconds, peers_s, lost)
-    return _few(found, ranks, hosts)
+        earlier = [grid[s][rank] - usual[s] for s in [*grid][:at] if rank in grid[s]]
+        before = median(earlier) if len(earlier) >= _LEAST else lost
+        factor = 1 + much * (FACTOR - 1)
+        if lost >= much * SHARE * whole and (not ratio or seconds >= factor * peers_s):
+            found[rank] = _Lag(at, len(steps), steps[0], seconds, peers_s, lost, before)
+    return found
 
 
 def _few(found: dict[int, _Lag], ranks: Sequence[int], hosts: Mapping[int, str]) -> dict[int, _Lag]:
@@ -324,13 +337,8 @@ def _since(flags: Sequence[bool], others: Sequence[Sequence[bool]], many: int) -
     usual = [one for one in others if sum(one[at:]) < SLOW_IN * count] or [*others]
     lately = sum(map(sum, (one[at:] for one in usual))) / (count * len(usual))
     ever = sum(map(sum, usual)) / (len(flags) * len(usual))
-    chance = max(_QUIET, lately, ever)
-    if chance > _QUIET and count < max(_LONG, len(flags) // 4):
-        return None
-    independent = count / _apart(usual)
-    if independent < _LEAST or share - chance < _OFTENER:
-        return None
-    if not is_often(share, independent, chance, many):
+    chance = max(_QUIET, 1 / (1 + many), lately, ever)
+    if not is_often(share, count / _apart(usual), chance, many * len(flags)):
         return None
     return 0 if at < max(4, len(flags) // 10) else at
 

@@ -26,8 +26,9 @@ SHARE = 0.1  # of a step that is lost by it, in most
 MANY = 3  # at most one of so many ranks is slow, or those of one host
 SLOW_IN = 0.55  # share of the steps in which a slow rank is slow
 _HALF = 0.5
-_SURE = 16.0  # the square of how many standard deviations that is from chance
+_SURE = 8.0  # twice the log of how much less often chance alone shows it
 _RANKS = 4  # at least so many ranks may be named by a detector
+_BACKWARD = 2  # times a forward pass, which detectors time alone: what slows one slows both
 _THROTTLED, _CLOCK, _IDLE = 0.5, 0.85, 10.0
 
 
@@ -85,12 +86,16 @@ def last_stretch(flags: Sequence[bool]) -> int | None:
 
 
 def is_often(share: float, count: float, chance: float, others: int = 1) -> bool:
-    """Whether flags are set in far more of so many steps than by chance.
+    """Whether flags are set in far more of so many steps than by chance, by Chernoff's bound.
 
-    The more `others` there are, the sooner chance alone makes one of them look so.
+    The more `others` there are, ranks and steps from which on it might be so, the sooner chance
+    alone makes one of them look so.
     """
-    sure = count * (share - chance) ** 2 / (chance * (1 - chance)) if 0 < chance < 1 else 0.0
-    return share >= max(SLOW_IN, chance) and sure >= _SURE + 2 * log(max(1, others))
+    if share < max(SLOW_IN, chance) or not 0 < chance < 1:
+        return False
+    odds = share * log(share / chance)
+    odds += (1 - share) * log((1 - share) / (1 - chance)) if share < 1 else 0.0
+    return 2 * count * odds >= _SURE + 2 * log(max(1, others))
 
 
 def reported(pace: Pace, step_s: float) -> Slow | None:
@@ -125,7 +130,7 @@ def _named_in(rows: Sequence[Sequence[Extreme]], phases: int, step_s: float) -> 
     alike = [one for row in own[at:] for one in row if one.phase == phase]
     most, least = median(one.most_s for one in alike), median(one.least_s for one in alike)
     total = sum(lost.values())
-    if most < FACTOR * least or total < SHARE * step_s:
+    if most < FACTOR * least or total + _BACKWARD * lost["forward"] < SHARE * step_s:
         return None
     return Slow("reports", (rank,), phase, most, least, total, step_s)
 
@@ -137,7 +142,10 @@ def _far(one: Extreme) -> bool:
 def _named_often(flags: Sequence[bool], chance: float) -> int | None:
     """From where on a rank is named far oftener than by chance, up to the last report."""
     at = last_stretch(flags)
-    if at is None or not is_often(sum(flags[at:]) / len(flags[at:]), len(flags) - at, chance):
+    if at is None:
+        return None
+    count = len(flags) - at
+    if not is_often(sum(flags[at:]) / count, count, chance, len(flags)):
         return None
     return at
 

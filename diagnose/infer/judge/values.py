@@ -18,6 +18,7 @@ from diagnose.timeline.readings import GOOD, ILL
 # From the surest sign to the least one; what lines say of a job that has none of the earlier ones.
 Sign = Literal["not_finite", "overflow", "norm", "raised", "norm_raised"]
 SIGNS: tuple[Sign, ...] = ("not_finite", "overflow", "norm", "raised", "norm_raised")
+_RISEN: tuple[Sign, ...] = ("raised", "norm_raised")
 # Bad lines after which they are no single skipped step.
 _LASTING: Mapping[Sign, int] = {
     "not_finite": 2, "overflow": 2, "norm": 4, "raised": 4, "norm_raised": 4,
@@ -41,6 +42,11 @@ class BadValues:
     several: int
     lasting: bool
     ranks: Sequence[int] = field(default=())
+
+    @property
+    def spoil(self) -> bool:
+        """Whether a job that ended well has failed by them; high values may be what was wanted."""
+        return self.sign not in _RISEN
 
 
 def bad_values(timeline: Timeline) -> BadValues | None:

@@ -31,6 +31,7 @@ _VERDICTS = {
     "no_failure_line": "no line shows a failure, and the job stopped all the same",
     "bad_values": "no process failed: the job was at work, with values that are bad to the end",
     "ended_with_bad_values": "no process failed, but what the job trained is bad to its end",
+    "ended_with_high_values": "the job ended well, with values that had risen for good",
     "nobody_waited": "no line shows that ranks waited",
     "waited": "ranks waited, and a cause of this class makes ranks wait",
     "class_fails": "ranks waited, but a cause of this class ends a job, and does not hang it",

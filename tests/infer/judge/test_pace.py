@@ -53,6 +53,14 @@ def test_the_step_from_which_on_it_is_slow_is_found() -> None:
     assert (found.ranks, found.phase, found.since) == ((1,), "data", 31)
 
 
+def test_of_a_rank_that_was_as_fast_as_its_peers_less_counts() -> None:
+    found = find_slow(jobs(forward=slow(1, 1.2, since=31), backward=even), {})
+    assert found is not None
+    assert (found.ranks, found.since) == ((1,), 31)
+    assert find_slow(jobs(forward=slow(1, 1.2), backward=even), {}) is None
+    assert find_slow(jobs(forward=slow(1, 1.06, since=31), backward=even), {}) is None
+
+
 def test_whoever_waits_for_a_slow_rank_is_not_slow() -> None:
     """Backward passes overlap the exchange: they end when the slow rank has come."""
     backward: Value = lambda rank, step: 0.1 if rank == 2 else 0.2  # noqa: E731
@@ -139,6 +147,14 @@ def test_who_enters_last_is_slow() -> None:
     assert found.lost_s == pytest.approx(0.3, abs=0.01)
 
 
+def test_who_is_last_by_a_little_always_is_slow_and_by_less_is_not() -> None:
+    late: Value = lambda rank, step: 0.24 if rank == 2 else 0.1 + 0.02 * ((rank + step) % 3)  # noqa: E731
+    found = find_slow(arrivals(late), {})
+    assert found is not None
+    assert (found.basis, found.ranks) == ("arrives_last", (2,))
+    assert find_slow(arrivals(lambda rank, step: 0.15 if rank == 2 else 0.1), {}) is None
+
+
 def test_a_clock_that_is_ahead_is_no_late_rank() -> None:
     assert find_slow(arrivals(lambda rank, step: 0.1, ahead_s=0.4), {}) is None
 
@@ -154,6 +170,18 @@ def test_a_rank_that_a_detector_reports_again_and_again_is_slow() -> None:
     found = find_slow(reports([1, 0, *[3] * 12]), {})
     assert found is not None
     assert (found.basis, found.ranks, found.phase) == ("reports", (3,), "forward")
+
+
+def test_a_forward_pass_that_is_reported_stands_for_the_backward_pass_too() -> None:
+    pace = reports([3] * 12)
+    pace.others[None, None, None, "a.log"] = track = Track()
+    for step in STEPS:
+        track.add(step, {"total": 0.15}, ("a.log", step))
+    found = find_slow(pace, {})
+    assert found is not None
+    assert found.ranks == (3,)
+    pace.extremes = [(one._replace(phase="data"), place) for one, place in pace.extremes]
+    assert find_slow(pace, {}) is None
 
 
 @pytest.mark.parametrize(
@@ -238,3 +266,13 @@ def test_ranks_whose_times_wander_seldom_seem_slow() -> None:
                 track.add(step, {"forward": math.exp(level)}, ("a.log", step))
         named += find_slow(pace, {}) is not None
     assert named <= 2
+
+
+def test_times_that_vary_by_themselves_name_nobody() -> None:
+    """Of ten steps or so one of few ranks is often the slowest by chance."""
+    for seed in range(120):
+        rng, ranks = Random(seed), 2 + seed % 5
+        rows = {(r, step): rng.lognormvariate(0, 0.35) for r in range(ranks) for step in STEPS}
+        late: Value = lambda rank, step: 0.3 * rows.get((rank, step), 1.0)  # noqa: B023, E731
+        assert find_slow(jobs(ranks, forward=late, backward=even), {}) is None
+        assert find_slow(arrivals(late), {}) is None
