@@ -50,13 +50,11 @@ def issue_text(
         for one in found.values():
             redactor.learn("\n".join(one.lines))
     sections = [_section(ask, found[ask.item.item], scrub) for ask in to.asks]
-    tail = [_missing(to, found, shown), _by_hand(to), _attach(found, scrub), _signed(to, redact)]
-    places = Places(_hosts(job, result)) if redact else None
-    mask = places.text if places else str
-    first, last = (
-        [mask(part) for part in parts if part]
-        for parts in ([headline(shown), _verdict(shown)], tail)
-    )
+    mask = Places(_hosts(job, result)).text if redact else str
+    first = [mask(part) for part in (headline(shown), _verdict(shown))]
+    lacking = [(mask(words.capital(one.what)), one.how) for one in shown.missing_evidence]
+    tail = [_missing(to, found, shown, lacking), _by_hand(to), mask(_attach(found, scrub))]
+    last = [part for part in (*tail, _signed(to, redact)) if part]  # commands stay as they are
     room = limit - sum(map(length, [*first, *last])) - 400
     named = [(ask.heading, mask(part)) for ask, part in zip(to.asks, sections, strict=True)]
     kept, left_out = fitting([part for _, part in named], room)
@@ -75,10 +73,10 @@ def known_project(name: str) -> Project:
 
 
 def _hosts(job: Job, result: Diagnosis) -> set[str]:
-    looked = (look.host for look in job.documents.looks)
-    return {*result.job.hosts, *filter(None, (source.host for source in job.sources))} | {
-        host for host in looked if host
-    }
+    named = [*result.job.hosts, *result.culprits.hosts, *result.restart.exclude_hosts]
+    named += [one.host for one in result.culprits.devices]
+    seen = [*(one.host for one in job.sources), *(one.host for one in job.documents.looks)]
+    return {*named, *filter(None, seen)}
 
 
 def _verdict(shown: Diagnosis) -> str:
@@ -110,13 +108,14 @@ def _section(ask: Ask, found: Found, scrub: Scrub) -> str:
     return f"#### {escape(ask.heading)}\n\n{body}"
 
 
-def _missing(to: Project, found: dict[str, Found], shown: Diagnosis) -> str:
+def _missing(
+    to: Project, found: dict[str, Found], shown: Diagnosis, lacking: list[tuple[str, str]]
+) -> str:
     """What the job lacks of what is asked for, with the command that gets it."""
     stated = {name.lower() for name in shown.job.versions}
     rows = [(f"Version of {name}", to.versions[name]) for name in to.versions if name not in stated]
     rows += [(ask.heading, how) for ask in to.asks if not found[ask.item.item] for how in ask.get]
-    rows += [(words.capital(one.what), one.how) for one in shown.missing_evidence]
-    return _listed("Missing, and how to get it", rows)
+    return _listed("Missing, and how to get it", [*rows, *lacking])
 
 
 def _by_hand(to: Project) -> str:

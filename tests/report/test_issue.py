@@ -75,6 +75,14 @@ def test_nothing_of_the_house_leaves_it() -> None:
     assert "**not masked**; read it" in bare
 
 
+def test_hosts_that_only_the_verdict_names_and_commands() -> None:
+    job = diagnose.load([str(FIXTURES / "slurm-node-failure")])
+    text = issue_text(job, diagnose.diagnose(job), "slurm")
+    assert "node05" not in text
+    assert '`scontrol show node "$(squeue -j $SLURM_JOB_ID -ho %N)"; sinfo -R`' in text
+    assert "=/shared/fr/rank_" in _made("pytorch")
+
+
 def test_a_secret_is_known_in_the_section_before_that_names_it() -> None:
     text = _made(
         "vllm", "+ vllm serve --key Zq7kLmN2pRsTvWx\nexport HF_SECRET=Zq7kLmN2pRsTvWx\n" + LOG
