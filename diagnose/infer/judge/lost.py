@@ -20,7 +20,7 @@ def cut_ranks(timeline: Timeline, size: int) -> frozenset[int]:
 
     Those that have lines in it, and if these are several, those that have none in another log.
     """
-    partial = timeline.truncated | _partial(timeline) | _left_behind(timeline)
+    partial = timeline.truncated | _partial(timeline) | _ends_early(timeline)
     if not partial or size > RANKS_LIMIT:
         return frozenset()
     ranks: dict[str, set[int]] = defaultdict(set)
@@ -59,7 +59,7 @@ def _partial(timeline: Timeline) -> set[str]:
     return found
 
 
-def _left_behind(timeline: Timeline) -> set[str]:
+def _ends_early(timeline: Timeline) -> set[str]:
     """The logs of one rank whose steps of a training end where those of all others went on.
 
     Ranks meet in each step: where the others wrote several more, this one took part in them.
