@@ -125,12 +125,8 @@ def verdict_of(winner: Hypothesis, context: Context) -> tuple[Verdict, str]:
     """
     if winner.basis == "silence" and context.silence is not None and not context.silence.whole:
         return "unknown", "one_fell_silent"
-    if winner.basis == "values" and not context.failing:
-        if _calm(context) not in _ENDED:
-            return "running", "bad_values"
-        if context.values is None or context.values.spoil:
-            return "failed", "ended_with_bad_values"
-        return "healthy", "ended_with_high_values"
+    if winner.basis == "values" and context.values is not None and not context.failing:
+        return context.values.verdict(ended=_calm(context) in _ENDED)
     hang = context.catalog.classes[winner.cause].hang
     if hang == "fails" and winner.tier <= Tier.GUESS:
         hang = "either"  # a guess at the cause takes back no hang that is shown

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Literal
 
+from diagnose.diagnosis import Verdict
 from diagnose.timeline.event import Event, Timeline
 from diagnose.timeline.readings import GOOD, ILL
 
@@ -43,10 +44,13 @@ class BadValues:
     lasting: bool
     ranks: Sequence[int] = field(default=())
 
-    @property
-    def spoil(self) -> bool:
-        """Whether a job that ended well has failed by them; high values may be what was wanted."""
-        return self.sign not in _RISEN
+    def verdict(self, *, ended: bool) -> tuple[Verdict, str]:
+        """Of a job in which nothing failed; high values may be what one that ended well wanted."""
+        if not ended:
+            return "running", "bad_values"
+        if self.sign in _RISEN:
+            return "healthy", "ended_with_high_values"
+        return "failed", "ended_with_bad_values"
 
 
 def bad_values(timeline: Timeline) -> BadValues | None:
