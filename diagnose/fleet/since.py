@@ -4,9 +4,10 @@ Labels whose values have an order (versions, images by their tags, weeks) are sp
 and at every two for what was fixed again. The likelihood of two rates against one, divided by how
 much more the values of a label vary than chance explains, finds the split; Fisher's exact test is
 asked as well, as counts are small. How many independent looks all splits of a label are worth is
-read off the same jobs with the incidents dealt anew; causes and labels count one by one
-(Bonferroni). What fits nearly as well is the interval of the first value; another label that does
-is named beside it, as nothing tells them apart. Retries count once.
+read off the same jobs with the incidents dealt anew; labels and causes count one by one
+(Bonferroni), half of it for all causes together. What fits nearly as well is the interval of the
+first value; another label that does is named beside it, a version before a week, as nothing tells
+them apart. Retries count once.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from diagnose.fleet.grouping import NOT_KNOWN, WEEK, Places, label, places_of
 from diagnose.fleet.jobs import Jobs
 from diagnose.fleet.trend import ALL
 
-_ALPHA = 0.005  # chance that a fleet in which nothing changed has any
+_ALPHA = 0.01  # chance that a fleet in which nothing changed has any
 _LEAST_JOBS, _LEAST = 10, 5  # on either side, and incidents that are more frequent
 _NEAR = 3.84  # of twice the log-likelihood: 95 % for one place
 _FIXED = 6.0  # more of it, for an end as well
@@ -85,6 +86,11 @@ class _Split:
     near: tuple[int, int]
     counts: tuple[int, int, int, int]
 
+    @property
+    def worth(self) -> float:
+        """The gain, less what a label with more values gains by chance."""
+        return self.gain - 2 * log(len(self.label.values))
+
 
 def since(jobs: Jobs) -> list[Since]:
     """What is more frequent since a version, an image or a week; the surest first."""
@@ -97,13 +103,13 @@ def since(jobs: Jobs) -> list[Since]:
         for code in np.argsort(-totals, kind="stable").tolist()
         if totals[code] >= _LEAST
     ]
-    tests = len(asked) * len(labels)
     found = []
     for name, mask in asked:
+        tests = 2 * len(labels) * (1 if name == ALL else len(asked) - 1)
         splits = [split for one in labels if (split := _best(one, mask, jobs)) is not None]
         sure = [split for split in splits if split.p * tests < _ALPHA]
         if sure:
-            found.append(_since(name, min(sure, key=lambda one: one.p), sure, tests))
+            found.append(_since(name, _explaining(sure), tests))
     return sorted(found, key=lambda one: (one.p, one.name != ALL))
 
 
@@ -263,15 +269,19 @@ def _tail(gain: float) -> float:
     return 1 - intervals.cdf(max(0.0, gain) ** 0.5) if gain < 64 else 0.0
 
 
-def _since(name: str, best: _Split, sure: Sequence[_Split], tests: int) -> Since:
+def _explaining(sure: Sequence[_Split]) -> list[_Split]:
+    """The splits that explain a rise about as well as the best, versions before weeks."""
+    most = max(one.worth for one in sure)
+    near = [one for one in sure if one.worth >= most - _NEAR]
+    return sorted(near, key=lambda one: (one.label.name == WEEK, -one.worth))
+
+
+def _since(name: str, near: Sequence[_Split], tests: int) -> Since:
+    best, *others = near
     k0, n0, k1, n1 = best.counts
     values = best.label.values
     ratio, low, high = intervals.ratio(k0, n0, k1, n1)
-    also = [
-        f"{one.label.name} {one.label.values[one.first]}"
-        for one in sure
-        if one is not best and one.gain >= best.gain - _NEAR
-    ]
+    also = [f"{one.label.name} {one.label.values[one.first]}" for one in others]
     return Since(
         name, best.label.name, values[best.first], values[best.near[0]], values[best.near[1]],
         values[best.end] if best.end < len(values) else None, k0, n0, k1, n1,
