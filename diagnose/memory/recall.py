@@ -25,7 +25,8 @@ from diagnose.memory.store import Incident, Memory, opened
 from diagnose.redact.redactor import mask
 
 MOST = 3  # earlier incidents that are shown
-LEAST = 0.5  # similarity of those with another fingerprint
+LEAST = 0.4  # similarity of those with another fingerprint
+_OTHER = 0.7  # of it is left where the verdict is another class
 _SAME = 0.1  # what the same fingerprint adds to it, for their order
 _CLOSE = 200  # incidents that are looked at in full
 _COMMON = 2000  # incidents; what more have finds none
@@ -90,12 +91,16 @@ def earlier(diagnosis: Diagnosis, memory: Memory) -> list[Earlier]:
     # Without a line or a signature a fingerprint says no more than the class.
     proper = bool(diagnosis.evidence or diagnosis.root_cause.signature)
     same = {*memory.of_fingerprint(mark, _CLOSE)} if proper else set[int]()
-    ids = same | {one for one, share in shared.items() if share >= LEAST}
+    incidents = memory.incidents(same | shared.keys())
+    shared = {
+        number: shared.get(number, LEAST) * _of_class(one, diagnosis.root_cause.cause)
+        for number, one in incidents.items()
+    }
     ranked = sorted(
-        memory.incidents(ids).items(),
+        (item for item in incidents.items() if item[0] in same or shared[item[0]] >= LEAST),
         key=lambda item: (
             item[1].key == key,
-            shared.get(item[0], LEAST) + _SAME * (item[0] in same),
+            shared[item[0]] + _SAME * (item[0] in same),
             item[1].made,
         ),
         reverse=True,
@@ -107,8 +112,14 @@ def earlier(diagnosis: Diagnosis, memory: Memory) -> list[Earlier]:
     found = []
     for (number, one), *others in [*alike.values()][:MOST]:
         likeness = _likeness(one, key, number in same)
-        found.append(_earlier(one, shared.get(number, LEAST), likeness, 1 + len(others)))
+        found.append(_earlier(one, shared[number], likeness, 1 + len(others)))
     return found
+
+
+def _of_class(incident: Incident, cause: str) -> float:
+    """What another verdict leaves of a likeness: how a hang ends is alike whatever its cause is."""
+    classes = (incident.given, incident.cause)
+    return 1.0 if "unknown" in (cause, incident.given) or cause in classes else _OTHER
 
 
 def _likeness(incident: Incident, key: str, same: bool) -> Likeness:
