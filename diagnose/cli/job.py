@@ -61,12 +61,14 @@ def diagnosed(
     `topology` is a file that says where its hosts are, `later` a module that the command needs
     then: it is loaded while others scan.
     """
-    from diagnose.job.topology import read_topology
-
     if not paths and sys.stdin is not None and sys.stdin.isatty():
         say("Paste the log here, then press Enter and Ctrl-D (Ctrl-C cancels).")
     one_thread()
-    where = read_topology(topology) if topology else None
+    where = None
+    if topology is not None:
+        from diagnose.job.topology import read_topology
+
+        where = read_topology(topology)
     job = _load(paths or [STDIN], patterns, checkpoints, workers, later)
     job.topology = where
     held[:] = [job]
