@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from diagnose.diagnosis import Confidence, Diagnosis, Verdict
     from diagnose.ingest.source import Source
     from diagnose.job.model import Job
-    from diagnose.parse.topology import Topology
 
 
 EXIT_FAILURE_FOUND = 1  # what --exit-code or --fail-on asks for
@@ -67,7 +66,11 @@ def read_and_diagnosed(
     if not paths and sys.stdin is not None and sys.stdin.isatty():
         say("Paste the log here, then press Enter and Ctrl-D (Ctrl-C cancels).")
     one_thread()
-    where = _topology(topology) if topology else None
+    where = None
+    if topology is not None:
+        from diagnose.job.topology import read_topology
+
+        where = read_topology(topology)
     job = _load(paths or [STDIN], patterns, checkpoints, workers, later)
     job.topology = where
     held[:] = [job]
@@ -88,12 +91,6 @@ def diagnosed(
     """The same with what a memory knows of it."""
     job, diagnosis = read_and_diagnosed(paths, patterns, checkpoints, workers, later, topology)
     return job, recalled(diagnosis, memory)
-
-
-def _topology(path: Path) -> Topology:
-    from diagnose.job.topology import read_topology
-
-    return read_topology(path)
 
 
 def _load(

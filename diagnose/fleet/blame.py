@@ -109,8 +109,8 @@ def hypergeometric(population: int, marked: int, drawn: int) -> np.ndarray:
     possible = drawn - count <= population - marked
 
     def choose(n: int, k: np.ndarray) -> np.ndarray:
-        ways: np.ndarray = log_factorial(np.array(n)) - log_factorial(k) - log_factorial(n - k)
-        return ways
+        found: np.ndarray = log_factorial(np.array(n)) - log_factorial(k) - log_factorial(n - k)
+        return found
 
     chance = np.zeros(len(count))
     some = count[possible]

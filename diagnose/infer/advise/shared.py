@@ -16,11 +16,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import comb
+from typing import TYPE_CHECKING
 
 from diagnose.diagnosis import Diagnosis, Shared
-from diagnose.infer.collectives.parallelism import smallest_unit
-from diagnose.parse.topology import Topology, placed
 from diagnose.timeline.event import Timeline
+
+if TYPE_CHECKING:
+    from diagnose.parse.topology import Topology
 
 ALPHA = 0.01
 MAX_HOSTS = 20_000
@@ -51,8 +53,11 @@ def _suspects(diagnosis: Diagnosis, timeline: Timeline) -> list[str]:
     """The hosts of the culprits, else of missing ranks; none where a part of the job has all."""
     missing = diagnosis.collective.missing if diagnosis.collective else []
     ranks = diagnosis.culprits.ranks or ([] if diagnosis.culprits.hosts else missing)
-    if diagnosis.topology and smallest_unit(ranks, diagnosis.topology):
-        return []
+    if diagnosis.topology and len(ranks) > 1:
+        from diagnose.infer.collectives.parallelism import smallest_unit  # noqa: PLC0415  few have
+
+        if smallest_unit(ranks, diagnosis.topology):
+            return []
     if diagnosis.culprits.hosts or not ranks:
         return sorted({*diagnosis.culprits.hosts})
     host_of = timeline.hosts_of_ranks
@@ -64,6 +69,8 @@ def _units(
     levels: Mapping[str, Mapping[str, str]], hosts: Sequence[str], culprits: Sequence[str]
 ) -> Iterator[Shared]:
     """For each level that places the culprits what they share there, if only by chance (p = 1)."""
+    from diagnose.parse.topology import placed  # noqa: PLC0415  few jobs have a topology
+
     for level, units in levels.items():
         of = dict(zip(hosts, placed(units, hosts), strict=True))
         inside = {of[host] for host in culprits}
