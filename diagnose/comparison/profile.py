@@ -245,6 +245,9 @@ class _Reader:
     def _look(self, source: Source, number: int, data: bytes, kind: bytes) -> None:
         """Look at a line that may be the first of its kind, or that may state something."""
         known = self.shapes.get(kind)
+        if known is None and len(self.shapes) >= MAX_SHAPES:
+            self._cut("it has too many kinds of lines: not all of them were compared")
+            return
         if known is not None and known.asked >= _STATING:
             if known.template is not None:
                 known.template.count += 1
@@ -272,11 +275,7 @@ class _Reader:
             self._states(message, author, place, known)
 
     def _first(self, message: str, kind: bytes) -> _Shape:
-        known = _Shape(self._template(message[:_LINE]), may_state(message))
-        if len(self.shapes) < MAX_SHAPES:
-            self.shapes[kind] = known
-        else:
-            self._cut("it has too many kinds of lines: not all of them were compared")
+        known = self.shapes[kind] = _Shape(self._template(message[:_LINE]), may_state(message))
         return known
 
     def _states(self, message: str, author: Author, place: SourceLine, known: _Shape) -> None:
