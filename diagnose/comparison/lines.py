@@ -13,6 +13,7 @@ from diagnose.diagnosis import SourceLine
 from diagnose.lazy import expression
 from diagnose.text.times import iso
 
+_MOST = 1000  # kinds of lines of one run alone
 _PAIRS = 400  # kinds of lines of one run alone that are compared with those of the other
 _WORDS = expression(r"<\w+>|\w+|[^\w\s]")
 _ALIKE = 0.6  # of the words of two lines that are one line changed
@@ -94,7 +95,8 @@ def _weighed(run: Profile, templates: Sequence[Template]) -> list[_Seen]:
         weight += _ROLES.get(role or "", 0.0)
         early = early and not _shown(spot).startswith(_FRAMES)
         found.append(_Seen(one, weight, early))
-    return sorted(found, key=lambda one: (not one.early, -one.weight, one.template.order))
+    ordered = sorted(found, key=lambda one: (not one.early, -one.weight, one.template.order))
+    return ordered[:_MOST]
 
 
 class _Onset:

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 64 << 20  # of all logs of a run
 _LEAST = 64 << 10  # of one log
-MAX_SHAPES, MAX_TEMPLATES, MAX_NAMES, MAX_HOSTS = 60_000, 20_000, 20_000, 10_000
+MAX_SHAPES, MAX_TEMPLATES, MAX_NAMES, MAX_HOSTS = 30_000, 20_000, 20_000, 10_000
+MAX_LOOKED = 60_000  # lines of a run that are looked at closely, but for calls
 _LINE = 2000  # characters of a line that make its template
 _READ = 32 << 10  # bytes of a line
 _SPOTS = 8  # places that are kept of a template
@@ -191,7 +192,7 @@ class _Reader:
         self.hosts = {*found.diagnosis.job.hosts}
         self.comms: dict[tuple[Author, str], tuple[Author, int]] = {}
         self.numbers: dict[Author, int] = {}
-        self.calls = 0
+        self.calls = self.looked = 0
 
     def read(self, source: Source, share: int) -> None:
         """Read a log, of a large one the beginning and the end."""
@@ -245,7 +246,10 @@ class _Reader:
     def _look(self, source: Source, number: int, data: bytes, kind: bytes) -> None:
         """Look at a line that may be the first of its kind, or that may state something."""
         known = self.shapes.get(kind)
-        if known is not None and known.asked >= _STATING:
+        if known is None and len(self.shapes) >= MAX_SHAPES:
+            self._cut("it has too many kinds of lines: not all of them were compared")
+            return
+        if known is not None and (known.asked >= _STATING or self.looked >= MAX_LOOKED):
             if known.template is not None:
                 known.template.count += 1
                 known.template.last = data
@@ -261,6 +265,7 @@ class _Reader:
         if known is None:
             known = self._first(message, kind)
         known.asked += 1
+        self.looked += 1
         template = known.template
         if template is not None:
             template.count += 1
@@ -272,11 +277,7 @@ class _Reader:
             self._states(message, author, place, known)
 
     def _first(self, message: str, kind: bytes) -> _Shape:
-        known = _Shape(self._template(message[:_LINE]), may_state(message))
-        if len(self.shapes) < MAX_SHAPES:
-            self.shapes[kind] = known
-        else:
-            self._cut("it has too many kinds of lines: not all of them were compared")
+        known = self.shapes[kind] = _Shape(self._template(message[:_LINE]), may_state(message))
         return known
 
     def _states(self, message: str, author: Author, place: SourceLine, known: _Shape) -> None:
