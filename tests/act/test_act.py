@@ -93,7 +93,19 @@ def test_what_is_no_name_of_a_node_is_never_a_target(host: str) -> None:
 def test_suspect_nodes_of_a_fleet() -> None:
     def suspect(host: str, p: float) -> Suspect:
         return Suspect(
-            host, 50, 7, 0.4, 17.0, p, 0, {"hw.gpu": 5, "net.fabric": 2}, [], None, None, None
+            host,
+            50,
+            7,
+            0.4,
+            17.0,
+            p,
+            0,
+            {"hw.gpu": 5, "net.fabric": 2},
+            [],
+            None,
+            None,
+            None,
+            rail=None,
         )
 
     found = of_suspects(
