@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -90,13 +90,19 @@ def dumps_of(ranks: Iterable[CommRank], notes: list[str] | None = None) -> list[
     ]
 
 
-def ends_amid_round(table: Table) -> bool:
+def ends_amid_round(table: Table, ends: Mapping[str, int]) -> bool:
     """Whether a log may just end amid a round of calls, all of whose ranks made the one before.
 
-    In it first came those that have made the last one, then, several, those that have not.
+    In it first came those that have made the last one, then, several, those that have not. `ends`
+    is the last line of each log: where more lines follow the last call than a round has and than
+    ever were between two calls, the job made no more of them.
     """
     columns = table.columns
     if len({*table.files.values()}) != 1 or not columns["line"].all():
+        return False
+    made = np.unique(columns["line"])
+    usual = max(table.world, *np.diff(made).tolist(), 0)
+    if ends.get(next(iter(table.files.values())), 0) - made[-1] > usual:
         return False
     of_group = ~columns["p2p"].astype(bool)
     names = ("group", "rank", "seq", "line")

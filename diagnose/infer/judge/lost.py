@@ -7,11 +7,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from diagnose.stories.work import FURTHER, LONG, Rhythm, rhythms, trains
+from diagnose.catalog.entries import COUNTER
+from diagnose.stories.work import FURTHER, LONG, Rhythm, rhythms
 from diagnose.timeline.event import Timeline
 
 RANKS_LIMIT = 100_000
 _SEVERAL = 2  # ranks of which most agree how far the job came
+_STEPS = "training"  # the phase of work in whose steps ranks meet
 _LAST_WORDS = ("teardown", "dies")  # what a process prints that its watchdog ends
 
 
@@ -62,11 +64,14 @@ def _partial(timeline: Timeline) -> set[str]:
 def _ends_early(timeline: Timeline) -> set[str]:
     """The logs of one rank whose steps of a training end where those of all others went on.
 
-    Ranks meet in each step: where the others wrote several more, this one took part in them.
+    Ranks meet in each step: where the others wrote several more, this one took part in them. Lines
+    that do not say that they are of a training may count what each rank does by itself: prompts,
+    documents.
     """
     last: dict[str | None, dict[str, Rhythm]] = defaultdict(dict)
     for one in rhythms(timeline):
-        if one.lines[0].rank is not None and one.last_step is not None and trains(one.last):
+        counts = one.lines[0].rank is not None and one.last_step is not None
+        if counts and one.last.phase == _STEPS and one.last.signature != COUNTER.id:
             last[one.counter][one.last.source] = one
     writers = Counter(source for source, _ in authors_of_sources(timeline))
     found: set[str] = set()
