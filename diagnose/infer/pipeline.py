@@ -285,7 +285,8 @@ def _judged(job: Job, context: Context) -> Stopped | None:
     if found is None or context.alive:
         return found
     ends = {edge.source: edge.line for edge in context.timeline.kind("edge")}
-    return replace(found, amid_round=from_counters.ends_amid_round(job.collectives, ends))
+    amid = from_counters.ends_amid_round(job.collectives, ends, context.timeline.truncated)
+    return replace(found, amid_round=amid)
 
 
 def _first_failure(context: Context) -> Event | None:

@@ -192,6 +192,10 @@ def test_a_log_that_ends_while_ranks_call_one_after_the_other_shows_no_hang(
         found = judged(tmp_path / "-".join(map(str, last)), {"job.log": text})
         assert (found.verdict == "hung") is hangs, last
         assert bool(found.culprits.ranks) is hangs, last
+    for last in (order[1:4], order[4:], [order[-1], order[0]]):
+        cut = "".join([*inits, *rounds, *lines(6, last)])[:-40]
+        found = judged(tmp_path / f"cut-{last[0]}", {"job.log": cut})
+        assert (found.verdict, found.culprits.ranks) == ("unknown", []), last
     ends = "".join([*inits, *rounds, *lines(6, order[:6])])
     for many, named in ((8, []), (9, [4, 6])):  # what a monitor prints while all wait
         log = ends + "all processes are alive\n" * many
