@@ -215,6 +215,9 @@ def test_a_log_whose_steps_end_where_all_others_went_on_accuses_no_rank(tmp_path
     for steps, named in ((20, [5]), (19, [5]), (16, []), (9, [])):
         files["rank_5.log"] = log(5, steps, waits=False)
         assert judged(tmp_path / str(steps), files).culprits.ranks == named, steps
+    whole = log(5, 20, waits=False).splitlines(keepends=True)
+    rotated = {"rank_5.log.1": "".join(whole[:12]), "rank_5.log": "".join(whole[12:])}
+    assert judged(tmp_path / "rotated", files | rotated).culprits.ranks == [5]
 
 
 @pytest.mark.parametrize("work", ["tokenizing shard: step", "rollout: step", "step"])
