@@ -135,8 +135,9 @@ def _label(name: str, size: int, places: Places, order: Sequence[str]) -> Iterat
     """The label, where it has values enough; of very many the last ones."""
     kept = [*order][-_MOST_VALUES:]
     numbers = {value: number for number, value in enumerate(kept)}
-    at = np.full(size, -1)
-    at[places.rows] = np.array([numbers.get(value, -1) for value in places.names])[places.keys]
+    at = np.full(size, -1, dtype=np.int8)  # of a million jobs and two dozen labels
+    codes = np.array([numbers.get(value, -1) for value in places.names], dtype=np.int8)
+    at[places.rows] = codes[places.keys]
     if len(kept) > 1:
         yield _Ordered(name, kept, at)
 

@@ -284,7 +284,9 @@ def _judged(job: Job, context: Context) -> Stopped | None:
     found = analyze.judge(job.collectives, lines, alive=context.alive)
     if found is None or context.alive:
         return found
-    return replace(found, amid_round=from_counters.ends_amid_round(job.collectives))
+    ends = {edge.source: edge.line for edge in context.timeline.kind("edge")}
+    amid = from_counters.ends_amid_round(job.collectives, ends, context.timeline.truncated)
+    return replace(found, amid_round=amid)
 
 
 def _first_failure(context: Context) -> Event | None:

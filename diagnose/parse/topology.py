@@ -25,6 +25,7 @@ from diagnose.errors import InputError
 
 MAX_HOSTS = 200_000
 MAX_LEVELS = 8
+MAX_COLUMNS = 64  # of a CSV
 MAX_YAML = 8 << 20  # characters
 _DIGITS = 18  # of the number of a host
 # The labels of Kubernetes nodes that say where they are.
@@ -47,8 +48,8 @@ _LABELS = {
     "topology.kubernetes.io/region": "region",
 }
 _LAYERS = ("leaf", "spine", "core")  # of switches, from the hosts up
-_LIST = re.compile(r"([^\[\],]+)(?:\[([0-9,-]{1,20000})\])?([^\[\],]*)(?:,|\Z)")
-_PAIR = re.compile(r"(\w+)=(\S+)")
+_LIST = re.compile(r"(?<![^\[\],])([^\[\],]+)(?:\[([0-9,-]{1,20000})\]([^\[\],]*))?(?:,|\Z)")
+_PAIR = re.compile(r"(?<!\w)(\w{1,40})=(\S+)")
 _CONF = re.compile(r"(?im)^\s*(?:Switch|Block)Name=")
 _YAML = re.compile(r"(?m)^(?:- +|)(?:topology|apiVersion|kind|items|data): ?")
 _ANCHOR = re.compile(r"(?:^|[\s\[{,])[&*][^\s,\[\]{}]")
@@ -140,17 +141,20 @@ def _texts(items: Iterable[Any]) -> Iterator[str]:
 
 
 def _csv(text: str) -> Levels:
-    rows = csv.DictReader(text.splitlines(), skipinitialspace=True)
+    rows = csv.reader(text.splitlines(), skipinitialspace=True)
     try:
-        names = [name for name in rows.fieldnames or () if name]
-        host = next((name for name in names if name.lower() in ("host", "node", "hostname")), None)
-        if host is None:
+        names = [name.strip() for name in next(rows, [])]
+        known = (
+            at for at, name in enumerate(names) if name.lower() in ("host", "node", "hostname")
+        )
+        if (host := next(known, None)) is None:
             return {}
-        found: Levels = {name: {} for name in names if name != host}
+        columns = [(at, name) for at, name in enumerate(names) if name and at != host]
+        found: Levels = {name: {} for _, name in columns[:MAX_COLUMNS]}
         for row in rows:
-            for name, units in found.items():
-                if row[host] and row[name]:
-                    units[row[host].strip()] = row[name].strip()
+            for at, name in columns[:MAX_COLUMNS]:
+                if max(host, at) < len(row) and row[host].strip() and row[at].strip():
+                    found[name][row[host].strip()] = row[at].strip()
     except csv.Error:
         return {}
     return found
@@ -226,7 +230,7 @@ def _slurm(blocks: Iterable[tuple[str, str]], switches: Iterable[tuple[str, str,
         found.setdefault("block", {}).update(dict.fromkeys(names, block))
     for switch, hosts, inner in switches:
         nodes[switch], below[switch] = [*expanded(hosts)], {*expanded(inner)}
-        count += len(nodes[switch])
+        count += len(nodes[switch]) + len(below[switch])
         _check(count)
     level = {name for name, hosts in nodes.items() if hosts}
     number = 1

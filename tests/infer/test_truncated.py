@@ -192,6 +192,14 @@ def test_a_log_that_ends_while_ranks_call_one_after_the_other_shows_no_hang(
         found = judged(tmp_path / "-".join(map(str, last)), {"job.log": text})
         assert (found.verdict == "hung") is hangs, last
         assert bool(found.culprits.ranks) is hangs, last
+    for last in (order[1:4], order[4:], [order[-1], order[0]]):
+        cut = "".join([*inits, *rounds, *lines(6, last)])[:-40]
+        found = judged(tmp_path / f"cut-{last[0]}", {"job.log": cut})
+        assert (found.verdict, found.culprits.ranks) == ("unknown", []), last
+    ends = "".join([*inits, *rounds, *lines(6, order[:6])])
+    for many, named in ((8, []), (9, [4, 6])):  # what a monitor prints while all wait
+        log = ends + "all processes are alive\n" * many
+        assert judged(tmp_path / f"alive-{many}", {"job.log": log}).culprits.ranks == named, many
 
 
 def test_a_log_whose_steps_end_where_all_others_went_on_accuses_no_rank(tmp_path: Path) -> None:
@@ -207,6 +215,20 @@ def test_a_log_whose_steps_end_where_all_others_went_on_accuses_no_rank(tmp_path
     for steps, named in ((20, [5]), (19, [5]), (16, []), (9, [])):
         files["rank_5.log"] = log(5, steps, waits=False)
         assert judged(tmp_path / str(steps), files).culprits.ranks == named, steps
+    whole = log(5, 20, waits=False).splitlines(keepends=True)
+    rotated = {"rank_5.log.1": "".join(whole[:12]), "rank_5.log": "".join(whole[12:])}
+    assert judged(tmp_path / "rotated", files | rotated).culprits.ranks == [5]
+
+
+@pytest.mark.parametrize("work", ["tokenizing shard: step", "rollout: step", "step"])
+def test_a_rank_that_stops_in_work_of_its_own_is_missing(tmp_path: Path, work: str) -> None:
+    def log(rank: int, steps: int) -> str:
+        end = WATCHDOG.format(rank=rank) if steps == 20 else ""
+        lines = (f"2026-03-02 10:{at:02}:00 {work} {10 * at} done\n" for at in range(1, steps + 1))
+        return "".join(lines) + end
+
+    files = {f"rank_{rank}.log": log(rank, 9 if rank == 5 else 20) for rank in range(8)}
+    assert judged(tmp_path / "logs", files).culprits.ranks == [5]
 
 
 def test_a_dump_cut_inside_a_line_shows_no_place(tmp_path: Path) -> None:

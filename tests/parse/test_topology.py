@@ -1,6 +1,7 @@
 """Where nodes are, by the files of schedulers, clusters and fabrics."""
 
 import json
+import time
 from pathlib import Path
 from zlib import crc32
 
@@ -214,6 +215,36 @@ def test_what_a_topology_lists_is_bounded(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="more than"):
         topology(tmp_path, wide + again)
     assert len(topology(tmp_path, wide + again[:60])["leaf"]) == 200_001
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"SwitchName=a Nodes=n\nSwitchName=b Nodes=m\nSwitchName=c Nodes={'a' * 20_000}[\n",
+        f"SwitchName=a Nodes=n\n{'a' * 100_000}\nSwitchName=b Nodes=m\n",
+    ],
+    ids=["hosts", "words"],
+)
+def test_a_long_line_of_a_topology_takes_no_long_time(tmp_path: Path, text: str) -> None:
+    started = time.process_time()
+    assert topology(tmp_path, text) == {"leaf": {"n": "a", "m": "b"}}
+    assert time.process_time() - started < 2
+
+
+def test_switches_of_switches_are_bounded(tmp_path: Path) -> None:
+    many = "".join(f"SwitchName=up{n} Switches=s{n}x[1-200000]\n" for n in range(20))
+    with pytest.raises(InputError, match="more than"):
+        topology(tmp_path, f"SwitchName=a Nodes=n\n{many}")
+
+
+def test_columns_of_a_csv_may_be_many_and_rows_short(tmp_path: Path) -> None:
+    head = ",".join(f"c{n}" for n in range(10_000))
+    rows = "".join(f"n{n},r{n // 2}\n" for n in range(10_000))
+    started = time.process_time()
+    found = topology(tmp_path, f"host , rack ,{head}\n{rows} ,r\nx\n")
+    assert time.process_time() - started < 2
+    assert list(found) == ["rack"]
+    assert found["rack"] == {f"n{n}": f"r{n // 2}" for n in range(10_000)}
 
 
 def test_host_lists_are_bounded() -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -90,13 +90,21 @@ def dumps_of(ranks: Iterable[CommRank], notes: list[str] | None = None) -> list[
     ]
 
 
-def ends_amid_round(table: Table) -> bool:
+def ends_amid_round(table: Table, ends: Mapping[str, int], cut: Collection[str] = ()) -> bool:
     """Whether a log may just end amid a round of calls, all of whose ranks made the one before.
 
-    In it first came those that have made the last one, then, several, those that have not.
+    In it first came those that have made the last one, then, several, those that have not. `ends`
+    is the last line of each log: where more lines follow the last call than a round has and than
+    ever were between two calls, the job made no more of them. Of logs that are `cut` inside a line
+    the order does not matter.
     """
     columns = table.columns
     if len({*table.files.values()}) != 1 or not columns["line"].all():
+        return False
+    made = np.unique(columns["line"])
+    usual = max(table.world, *np.diff(made).tolist(), 0)
+    (file,) = {*table.files.values()}
+    if ends.get(file, 0) - made[-1] > usual:
         return False
     of_group = ~columns["p2p"].astype(bool)
     names = ("group", "rank", "seq", "line")
@@ -113,9 +121,9 @@ def ends_amid_round(table: Table) -> bool:
         before = {rank: own[top - 1] for rank, own in ranks.items() if top - 1 in own}
         joined = [before[rank] for rank in before if last[rank] == top]
         absent = [before[rank] for rank in before if last[rank] < top]
-        if len(before) < len(ranks) or max(joined) > min(absent):
+        if len(before) < len(ranks) or (file not in cut and max(joined) > min(absent)):
             return False
-        several |= len(joined) >= _SEVERAL <= len(absent)
+        several |= file in cut or len(joined) >= _SEVERAL <= len(absent)
     return several
 
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from diagnose.stories.work import FURTHER, LONG, Rhythm, rhythms, trains
+from diagnose.catalog.entries import COUNTER
+from diagnose.stories.work import FURTHER, LONG, Rhythm, rhythms
 from diagnose.timeline.event import Timeline
 
 RANKS_LIMIT = 100_000
 _SEVERAL = 2  # ranks of which most agree how far the job came
+_STEPS = "training"  # the phase of work in whose steps ranks meet
 _LAST_WORDS = ("teardown", "dies")  # what a process prints that its watchdog ends
 
 
@@ -62,21 +64,29 @@ def _partial(timeline: Timeline) -> set[str]:
 def _ends_early(timeline: Timeline) -> set[str]:
     """The logs of one rank whose steps of a training end where those of all others went on.
 
-    Ranks meet in each step: where the others wrote several more, this one took part in them.
+    Ranks meet in each step: where the others wrote several more, this one took part in them. Lines
+    that do not say that they are of a training may count what each rank does by itself: prompts,
+    documents.
     """
-    last: dict[str | None, dict[str, Rhythm]] = defaultdict(dict)
+    last: dict[str | None, dict[int, Rhythm]] = defaultdict(dict)
     for one in rhythms(timeline):
-        if one.lines[0].rank is not None and one.last_step is not None and trains(one.last):
-            last[one.counter][one.last.source] = one
+        rank, step = one.lines[0].rank, one.last_step
+        if rank is None or step is None:
+            continue
+        if one.last.phase == _STEPS and one.last.signature != COUNTER.id:
+            of = last[one.counter]
+            if rank not in of or step > (of[rank].last_step or 0):  # of rotated logs the last one
+                of[rank] = one
     writers = Counter(source for source, _ in authors_of_sources(timeline))
     found: set[str] = set()
     for of in last.values():
-        steps = {source: one.last_step or 0 for source, one in of.items()}
+        steps = {rank: one.last_step or 0 for rank, one in of.items()}
         usual = sorted(steps.values())[len(steps) // 2]
         stride = max(one.stride or 1 for one in of.values())
         if len(steps) > _SEVERAL and max(steps.values()) - usual <= stride:
             end = usual - max(LONG, FURTHER * stride)
-            found |= {source for source, at in steps.items() if at <= end and writers[source] == 1}
+            early = {of[rank].last.source for rank, at in steps.items() if at <= end}
+            found |= {source for source in early if writers[source] == 1}
     return found
 
 
