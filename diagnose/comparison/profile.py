@@ -188,7 +188,7 @@ class _Reader:
     def __init__(self, found: Profile) -> None:
         self.found = found
         self.shapes: dict[bytes, _Shape] = {}
-        self.hosts = {*found.diagnosis.job.hosts}
+        self.hosts = frozenset(found.diagnosis.job.hosts)
         self.comms: dict[tuple[Author, str], tuple[Author, int]] = {}
         self.numbers: dict[Author, int] = {}
         self.calls = 0
