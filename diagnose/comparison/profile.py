@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 MAX_BYTES = 64 << 20  # of all logs of a run
 _LEAST = 64 << 10  # of one log
 MAX_SHAPES, MAX_TEMPLATES, MAX_NAMES, MAX_HOSTS = 60_000, 20_000, 20_000, 10_000
+MAX_MORE = 60_000  # lines of further shapes: each is worked out by itself, which takes time
 _LINE = 2000  # characters of a line that make its template
 _READ = 32 << 10  # bytes of a line
 _SPOTS = 8  # places that are kept of a template
@@ -39,6 +40,7 @@ _AUTHORS = 4096  # of what is stated
 _CALLS, _COMMS = 200_000, 4096
 
 Author = tuple[str, object]  # a kind of name, and the name
+_RUN = "run"  # the author of what the catalog knows
 VARIES = "\0"  # stands for the values of an author who states several
 
 # What makes lines of one kind look different: units, bars, names that are drawn at random, counts.
@@ -95,6 +97,11 @@ class Stating:
         self.values[author] = value if known in (None, value) else VARIES
         if len(self.spots) < _AUTHORS:
             self.spots.setdefault(value, place)
+
+    def by_lines(self) -> None:
+        """Leave out what the catalog took from lines that state it themselves, in another form."""
+        lines = {author: value for author, value in self.values.items() if author[0] != _RUN}
+        self.values = lines or self.values
 
 
 @dataclass
@@ -167,6 +174,8 @@ def profile(name: str, job: Job, diagnosis: Diagnosis) -> Profile:
     reader = _Reader(found)
     for source in logs:
         reader.read(source, share)
+    for one in found.stated.values():
+        one.by_lines()
     return found
 
 
@@ -178,8 +187,8 @@ def _facts(found: Profile) -> None:
         kind: Kind = "version" if group == "version" else "argument"
         if group != "setting" and name not in ("world_size", "framework"):
             own = found.stated.setdefault((kind, last), Stating())
-            if ("run", name) not in own.values:
-                own.add(("run", name), value, SourceLine(*events[0].place))
+            if (_RUN, name) not in own.values:
+                own.add((_RUN, name), value, SourceLine(*events[0].place))
 
 
 class _Reader:
@@ -192,6 +201,7 @@ class _Reader:
         self.comms: dict[tuple[Author, str], tuple[Author, int]] = {}
         self.numbers: dict[Author, int] = {}
         self.calls = 0
+        self.more = 0
 
     def read(self, source: Source, share: int) -> None:
         """Read a log, of a large one the beginning and the end."""
@@ -250,6 +260,10 @@ class _Reader:
                 known.template.count += 1
                 known.template.last = data
             return
+        if known is None and len(self.shapes) >= MAX_SHAPES:
+            self.more += 1
+            if self.more > MAX_MORE:
+                return
         text = _text(data)
         prefix = peel(text)
         message = (prefix.message or text).strip()
