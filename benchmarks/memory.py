@@ -268,7 +268,8 @@ def print_sites(seed: int) -> None:
         rights = [right for *_, right in fresh]
         before.append(ece([CLAIMS[confidence] for _, confidence, _ in fresh], rights))
         after.append(ece(shares, rights))
-        shown.append(ece([CLAIMS[level(share)] for share in shares], rights))
+        levels = [level(share, one[1]) for one, share in zip(fresh, shares, strict=True)]
+        shown.append(ece([CLAIMS[one] for one in levels], rights))
     print(f"{SITES} sites whose base rates differ, {CONFIRMED} confirmations each: mean ECE")
     print(
         f"  before {mean(before):.3f}, after {mean(after):.3f} (share), {mean(shown):.3f} (level)"

@@ -71,13 +71,15 @@ def drains(actions: Sequence[Action], undo: bool) -> list[Words]:
 def slurm(actions: Sequence[Action], undo: bool) -> str:
     """Drains as commands; nodes that are only to be left out as a comment with the option."""
     commands = shell(drains(actions, undo))
-    left_out = [one for one in actions if one.action == "exclude"]
-    note = f"# Not sure enough for a drain: sbatch {exclude(left_out, undo)}" if left_out else ""
-    return (_NEVER + commands if commands else "") + (note if not undo else "")
+    left_out = exclude([one for one in actions if one.action == "exclude"], undo)
+    note = f"# Not sure enough for a drain: sbatch {left_out}" if left_out else ""
+    return (_NEVER + commands if commands else "") + note
 
 
-def exclude(actions: Sequence[Action], _undo: bool = False) -> str:
+def exclude(actions: Sequence[Action], undo: bool) -> str:
     """The option of sbatch and srun with all nodes of drains and exclusions; empty without any."""
+    if undo:
+        return ""
     nodes = fold(node for one in _on_nodes(actions) for node in one.targets)
     return f"--exclude={nodes}\n" if nodes else ""
 

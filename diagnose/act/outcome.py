@@ -1,13 +1,13 @@
 """Did it help? What became of a decision, by the jobs of a scan that started after it.
 
 The next attempt is the first of these with the same label `run` as the job of the decision. Of a
-node its later jobs count: one of them that blames it again says that it is still bad. Where there
-is nothing to go by the outcome is open.
+node its later jobs count: one of them that blames it again, for what stays with a node, says that
+it is still bad. Where there is nothing to go by the outcome is open.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,6 +17,7 @@ from diagnose.act.record import ON_NODES, Action
 from diagnose.diagnosis import WELL
 from diagnose.fleet.columns import Lists
 from diagnose.fleet.jobs import Jobs
+from diagnose.fleet.nodes import blamed_hosts
 from diagnose.report.words import names
 from diagnose.text.ranks import counted
 
@@ -37,13 +38,13 @@ class Outcome:
     why: str
 
 
-def outcome(action: Action, jobs: Jobs) -> Outcome:
-    """What became of a decision."""
+def outcome(action: Action, jobs: Jobs, causes: Collection[str]) -> Outcome:
+    """What became of a decision; `causes` are the classes that stay with a node."""
     later = jobs.started > np.datetime64(action.made.removesuffix("+00:00"), "us")
     on_nodes = action.action in ON_NODES
     if on_nodes:
         there = _with(jobs.hosts, action.targets, later)
-        blamed = _with(jobs.culprit_hosts, action.targets, later)
+        blamed = _with(blamed_hosts(jobs, causes), action.targets, later)
         if len(blamed):
             of = len(np.union1d(there, blamed))
             why = f"blamed again in {len(blamed)} of {counted(of, 'later job')}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
@@ -27,7 +27,7 @@ SCHEMA = "diagnose-action/1"
 ActionName = Literal["exclude", "drain", "retry", "retry_elsewhere", "stop"]
 ON_NODES: tuple[ActionName, ...] = ("exclude", "drain")
 MAX_EVIDENCE = 3
-MAX_REASON = 240  # characters
+MAX_REASON, _PATH = 240, 1000  # characters
 _SURE = 0.01  # adjusted p of a suspect node, for a drain
 
 
@@ -90,7 +90,10 @@ def decide(
     else:
         action = _RESTARTS[diagnosis.restart.advice]
     reason = f"{root.cause}: {root.title} ({root.confidence} confidence)"
-    evidence = [SourceLine(one.source, one.line) for one in diagnosis.evidence[:MAX_EVIDENCE]]
+    evidence = [
+        SourceLine(masked_line(one.source, _PATH), one.line)
+        for one in diagnosis.evidence[:MAX_EVIDENCE]
+    ]
     return Decision([
         Action(
             action, nodes, masked_line(reason, MAX_REASON), root.cause, root.confidence,
@@ -141,13 +144,32 @@ def read(text: str) -> list[Action]:
         if data["schema"] != SCHEMA:
             raise ValueError(f"schema {data['schema']!r}")
         found: list[Action] = made_of(list[Action], data["actions"])
-        for one in found:
-            datetime.fromisoformat(one.made)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        return [_checked(one) for one in found]
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise InputError(
             f"no records of schema {SCHEMA}: give what `act --form json` printed ({error})"
         ) from error
-    return found
+
+
+def _checked(one: Action) -> Action:
+    """A record whose times are in UTC. Raises ValueError for a target that no node is called."""
+    for name in one.targets:
+        if not is_host(name):
+            raise ValueError(f"{name!r} is no name of a node")
+    made, expires = (_iso(_time(text)) for text in (one.made, one.expires))
+    return replace(one, made=made, expires=expires)
+
+
+def _time(text: str) -> datetime:
+    time = datetime.fromisoformat(text)
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def meant(actions: Sequence[Action], now: datetime) -> Decision:
+    """Those of some decisions that have not expired."""
+    found = [one for one in actions if _time(one.expires) > now]
+    expired = "they have expired" if actions else "there is no record in it"
+    return Decision(found, "" if found else expired)
 
 
 def _iso(time: datetime) -> str:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from diagnose.act.record import Action, Decision
+    from diagnose.catalog.schema import Catalog
     from diagnose.memory.confirm import Subject
 
 _MAX_RECORDS = 16 << 20  # bytes
@@ -166,9 +167,11 @@ def act(
     """
     if apply and form.value not in _applied():
         raise InputError(f"--apply needs --form {' or '.join(_applied())}")
-    found = _decision(job, results, memory, patterns or (), days)
+    if undo and form is Form.json:
+        raise InputError("--undo needs another --form than json: a record says what to do")
+    found = _decision(job, results, memory, patterns or (), days, late=undo or outcome is not None)
     if outcome is not None:
-        _print_outcomes(found, outcome)
+        _print_outcomes(found, outcome, patterns or ())
     elif apply:
         _apply(found, form.value, undo=undo, yes=yes)
     else:
@@ -184,9 +187,15 @@ def _applied() -> list[str]:
 
 
 def _decision(
-    job: str, results: Path | None, memory: Path | None, patterns: Sequence[Path], days: int
+    job: str,
+    results: Path | None,
+    memory: Path | None,
+    patterns: Sequence[Path],
+    days: int,
+    *,
+    late: bool,
 ) -> Decision:
-    """The decision on what JOB stands for."""
+    """The decision on what JOB stands for; records that have expired count where it is `late`."""
     from datetime import UTC, datetime
 
     from diagnose.act import record
@@ -197,18 +206,22 @@ def _decision(
     now = datetime.now(UTC)
     if results is None and job.endswith(".json") and Path(job).is_file():
         records = _records(Path(job))
-        return record.Decision(records, "" if records else "there is no record in it")
+        return record.Decision(records) if late and records else record.meant(records, now)
     catalog = load_catalog(patterns)
     if results is None and Path(job, RESULTS).is_file():
         from diagnose.fleet import read
         from diagnose.fleet.nodes import nodes
 
-        staying = {name for name, one in catalog.classes.items() if one.stays_with_node}
-        suspects = nodes(read(Path(job)), staying).suspects
+        suspects = nodes(read(Path(job)), _staying(catalog)).suspects
         return record.of_suspects(suspects, job, days, now)
     one = subject(job, results, patterns)
     diagnosis = recalled(one.diagnosis, memory)
     return record.decide(diagnosis, catalog, one.name, one.fingerprint, days, now)
+
+
+def _staying(catalog: Catalog) -> set[str]:
+    """The classes that stay with a node."""
+    return {name for name, one in catalog.classes.items() if one.stays_with_node}
 
 
 def _records(file: Path) -> list[Action]:
@@ -238,14 +251,15 @@ def _written(found: Decision, form: str, undo: bool) -> str:
     )  # fmt: skip
 
 
-def _print_outcomes(found: Decision, folder: Path) -> None:
+def _print_outcomes(found: Decision, folder: Path, patterns: Sequence[Path]) -> None:
     from diagnose.act.outcome import outcome
     from diagnose.act.webhooks import headline
+    from diagnose.catalog.load import load_catalog
     from diagnose.fleet import read
 
-    jobs = read(folder)
+    jobs, causes = read(folder), _staying(load_catalog(patterns))
     for one in found.actions:
-        became = outcome(one, jobs)
+        became = outcome(one, jobs, causes)
         state = became.state.replace("_", " ")
         write(f"{clean(headline(one))}: {state}\n  {clean(became.why)}\n")
 

@@ -40,6 +40,7 @@ _AUTHORS = 4096  # of what is stated
 _CALLS, _COMMS = 200_000, 4096
 
 Author = tuple[str, object]  # a kind of name, and the name
+_RUN = "run"  # the author of what the catalog knows
 VARIES = "\0"  # stands for the values of an author who states several
 
 # What makes lines of one kind look different: units, bars, names that are drawn at random, counts.
@@ -96,6 +97,11 @@ class Stating:
         self.values[author] = value if known in (None, value) else VARIES
         if len(self.spots) < _AUTHORS:
             self.spots.setdefault(value, place)
+
+    def by_lines(self) -> None:
+        """Leave out what the catalog took from lines that state it themselves, in another form."""
+        lines = {author: value for author, value in self.values.items() if author[0] != _RUN}
+        self.values = lines or self.values
 
 
 @dataclass
@@ -168,6 +174,8 @@ def profile(name: str, job: Job, diagnosis: Diagnosis) -> Profile:
     reader = _Reader(found)
     for source in logs:
         reader.read(source, share)
+    for one in found.stated.values():
+        one.by_lines()
     return found
 
 
@@ -179,8 +187,8 @@ def _facts(found: Profile) -> None:
         kind: Kind = "version" if group == "version" else "argument"
         if group != "setting" and name not in ("world_size", "framework"):
             own = found.stated.setdefault((kind, last), Stating())
-            if ("run", name) not in own.values:
-                own.add(("run", name), value, SourceLine(*events[0].place))
+            if (_RUN, name) not in own.values:
+                own.add((_RUN, name), value, SourceLine(*events[0].place))
 
 
 class _Reader:
@@ -189,7 +197,7 @@ class _Reader:
     def __init__(self, found: Profile) -> None:
         self.found = found
         self.shapes: dict[bytes, _Shape] = {}
-        self.hosts = {*found.diagnosis.job.hosts}
+        self.hosts = frozenset(found.diagnosis.job.hosts)
         self.comms: dict[tuple[Author, str], tuple[Author, int]] = {}
         self.numbers: dict[Author, int] = {}
         self.calls = self.looked = 0

@@ -98,7 +98,7 @@ class Nodes:
 
 def nodes(jobs: Jobs, causes: Collection[str], topology: Topology | None = None) -> Nodes:
     """The nodes of the jobs; `causes` are the classes that stay with a node."""
-    named = _named(jobs, causes)
+    named = blamed_hosts(jobs, causes)
     unknown = ~jobs.unreadable & (jobs.hosts.lengths() == 0)
     blamed_only = unknown & (named.lengths() > 0)
     placed = ~jobs.unreadable & (~unknown | blamed_only)
@@ -141,8 +141,8 @@ def _drawn(topology: Topology) -> str | None:
     return next((name for name in several if name.lower() == "rack"), next(iter(several), None))
 
 
-def _named(jobs: Jobs, causes: Collection[str]) -> Lists:
-    """The hosts that each job singles out as broken."""
+def blamed_hosts(jobs: Jobs, causes: Collection[str]) -> Lists:
+    """The hosts that each job singles out as broken; `causes` are the classes that stay there."""
     hosts, culprits = jobs.hosts, jobs.culprit_hosts
     asked = (
         jobs.verdict.where(("hung", "failed").__contains__)

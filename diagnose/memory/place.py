@@ -22,13 +22,13 @@ def place(given: Path | None) -> Path:
     if chosen is None:
         data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")  # noqa: PTH111
         return Path(data, "diagnose", NAME)
-    return chosen / NAME if chosen.is_dir() else chosen
+    return chosen / NAME if os.path.isdir(chosen) else chosen  # noqa: PTH112  never raises
 
 
 def recalled(diagnosis: Diagnosis, given: Path | None = None) -> Diagnosis:
     """The diagnosis with what the memory knows of it; as it is where there is none."""
     path = place(given)
-    if not path.is_file():
+    if not os.path.isfile(path):  # noqa: PTH113  never raises, also in a home that is closed to us
         return diagnosis
     from diagnose.memory.recall import remembered  # noqa: PLC0415  most have none
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from math import log
 from pathlib import Path
 
+from diagnose.catalog.schema import UNKNOWN
 from diagnose.diagnosis import WELL, Diagnosis, Earlier, Likeness, Reason, plain
 from diagnose.errors import InputError
 from diagnose.fingerprint import fingerprint
@@ -48,17 +49,18 @@ def remembered(diagnosis: Diagnosis, path: Path) -> Diagnosis:
 def _recorded(diagnosis: Diagnosis, rows: Iterable[tuple[str, str, int, int]]) -> Diagnosis:
     """With the confidence that its record at this site is worth, and the reason."""
     root = diagnosis.root_cause
-    if diagnosis.verdict == "unknown":
+    if UNKNOWN in (diagnosis.verdict, root.cause):
         return diagnosis
     found = record(rows, root.cause, root.confidence)
     if found is None or not found.confirmed:
         return diagnosis
-    now = level(found.share)
+    now = level(found.share, root.confidence)
     which = f"of {root.cause} " if found.of_class else ""
     reason = Reason(
         "confidence", "reached", now, "site_record",
         f"{found.correct} of {found.confirmed} verdicts {which}at {root.confidence} confidence "
-        f"were right at this site, which makes it {now}",
+        f"were right at this site, which {'leaves' if now == root.confidence else 'makes'} it "
+        f"{now}",
     )  # fmt: skip
     return replace(
         diagnosis,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from diagnose.catalog.schema import UNKNOWN
 from diagnose.diagnosis import Confidence, SiteRecord
 
 # The shares that are measured on jobs whose truth is known.
@@ -22,9 +23,10 @@ def record(
 ) -> SiteRecord | None:
     """What the record of a site says of a verdict; None before LEAST verdicts are confirmed.
 
-    `rows` are (class, confidence, confirmed, correct).
+    `rows` are (class, confidence, confirmed, correct). An unknown verdict claims nothing: it is
+    neither right nor wrong.
     """
-    rows = [*rows]
+    rows = [row for row in rows if row[0] != UNKNOWN]
     if sum(confirmed for _, _, confirmed, _ in rows) < LEAST:
         return None
     of_level = [row for row in rows if row[1] == confidence]
@@ -45,6 +47,10 @@ def record(
     )
 
 
-def level(share: float) -> Confidence:
-    """The confidence whose claim is nearest."""
-    return min(CLAIMS, key=lambda name: abs(CLAIMS[name] - share))
+def level(share: float, stated: Confidence) -> Confidence:
+    """The confidence whose claim is nearest, never above what the evidence of the job says.
+
+    That earlier verdicts were right says nothing of this one: nobody drains a node for that.
+    """
+    known = [name for name in CLAIMS if CLAIMS[name] <= CLAIMS[stated]]
+    return min(known, key=lambda name: abs(CLAIMS[name] - share))

@@ -11,10 +11,12 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 from urllib.parse import quote
 
+from diagnose.diagnosis import made_of
 from diagnose.errors import InputError
 from diagnose.runtime.database import Database, unusable
 
@@ -47,6 +49,8 @@ CREATE INDEX IF NOT EXISTS features_incident ON features (incident);
 """
 _FIELDS = ["given" if name == "class" else name for name in COLUMNS]  # of Incident
 _CHUNK = 400  # values of one query
+_STEPS, _MOST_STEPS = 1_000_000, 100  # of SQLite's machine: some seconds, then a file is given up
+_MOST_BYTES = 1 << 20  # of a value
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +157,7 @@ class Memory:
     def record(self, but: str) -> list[tuple[str, str, int, int]]:
         """(class, confidence, confirmed, of which correct) without the job of this key."""
         query = (
-            "SELECT class, confidence, count(*), sum(correct) FROM incidents WHERE key != ?"
+            "SELECT class, confidence, count(*), sum(correct = 1) FROM incidents WHERE key != ?"
             " GROUP BY class, confidence"
         )
         return self._db.execute(query, [but]).fetchall()
@@ -168,17 +172,31 @@ class Memory:
 
 def _incident(row: Sequence[Any]) -> Incident:
     named = dict(zip(_FIELDS, row, strict=True))
-    return Incident(**named | {name: json.loads(named[name]) for name in ("ranks", "hosts")})
+    named |= {name: json.loads(named[name]) for name in ("ranks", "hosts")}
+    named["correct"] = named["correct"] == 1
+    return Incident(**{name: made_of(kind, named[name]) for name, kind in _types().items()})
+
+
+@cache
+def _types() -> dict[str, Any]:
+    return get_type_hints(Incident)
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[Memory]:
-    """A memory for reading. Raises InputError where it is damaged or another's."""
+    """A memory for reading. Raises InputError where it is damaged or another's.
+
+    A file may come from anybody: a view in it may have no end, a value any size and type.
+    """
+    steps = iter(range(_MOST_STEPS))
     try:
         uri = f"file:{quote(str(path.resolve()))}?mode=ro"
         with closing(sqlite3.connect(uri, uri=True)) as db:
+            db.set_progress_handler(lambda: next(steps, None) is None, _STEPS)
+            db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES)
             yield Memory(db)
-    except (sqlite3.Error, ValueError) as error:
+    except (sqlite3.Error, ValueError, TypeError, RecursionError) as error:
         if isinstance(error, sqlite3.Error):
             raise InputError(unusable(path, error)) from error
-        raise InputError(f"{path}: damaged, or not a memory of diagnose ({error})") from error
+        why = str(error)[:100]
+        raise InputError(f"{path}: damaged, or not a memory of diagnose ({why})") from error

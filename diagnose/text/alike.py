@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from functools import lru_cache
 
 from diagnose.lazy import expression
 
@@ -31,6 +32,7 @@ _NUMBERS = [
     (expression(r"\[<n>(?:, ?<n>)*(?:, ?\.\.\.)?\]|<n>(?:[,;|] ?<n>)+"), "<n>"),
     (expression(r"\s+"), " "),
 ]
+_NAME = expression(r"(?<![\w.\-])\w[\w.\-]*")
 _TEXTS = [*_IDS, *_PATHS, *_ADDRESSES, *_NUMBERS]
 # Of a value that a run states, what another run of the same job states differently.
 _VALUES = [
@@ -44,12 +46,37 @@ _VALUES = [
 
 
 def alike(text: str, hosts: Iterable[str] = ()) -> str:
-    """A message without what differs from run to run; `hosts` are names to leave out as well."""
-    for host in sorted(filter(None, hosts), key=len, reverse=True):
-        text = re.sub(rf"(?<![\w.\-]){re.escape(host)}(?![\w\-])", "<host>", text)
+    """A message without what differs from run to run; `hosts` are names to leave out as well.
+
+    Who asks for many lines gives a frozenset: there may be thousands of hosts.
+    """
+    known, other = _names(frozenset(hosts))
+    if known:
+        text = _NAME.sub(lambda found: _without(found[0], known), text)
+    if other is not None:
+        text = other.sub("<host>", text)
     for form, instead in _TEXTS:
         text = form.sub(instead, text)
     return text.strip()
+
+
+def _without(name: str, hosts: Collection[str]) -> str:
+    """A name as <host>, if it is one or begins with one up to a dot."""
+    end = len(name)
+    while end > 0:
+        if name[:end] in hosts:
+            return f"<host>{name[end:]}"
+        end = name.rfind(".", 0, end)
+    return name
+
+
+@lru_cache(8)
+def _names(hosts: frozenset[str]) -> tuple[frozenset[str], re.Pattern[str] | None]:
+    """Names as programs write them, and an expression for the few that have other characters."""
+    known = frozenset(filter(_NAME.fullmatch, hosts))
+    others = sorted(filter(None, hosts - known), key=len, reverse=True)
+    form = rf"(?<![\w.\-])(?:{'|'.join(map(re.escape, others))})(?![\w\-])"
+    return known, re.compile(form) if others else None
 
 
 def lasting(value: str) -> str:

@@ -9,12 +9,13 @@ from diagnose.text.ranks import runs
 
 # Anything else would be another word of the command line it is pasted into.
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252}[A-Za-z0-9])?")
-_EVERYWHERE = ("localhost", "localhost.localdomain", "127.0.0.1", "0.0.0.0")
+# The own name of each node, and what Slurm takes for every node.
+_EVERYWHERE = ("localhost", "localhost.localdomain", "127.0.0.1", "0.0.0.0", "all")
 _NUMBERED = re.compile(r"(.*?[A-Za-z_-])(\d{1,15})")
 
 
 def is_host(name: str) -> bool:
-    """Whether a name can be that of a node: no word of a shell, and not every node's own name."""
+    """Whether a name can be that of a node: no word of a shell, and no name of many."""
     return bool(_NAME.fullmatch(name)) and name.lower() not in _EVERYWHERE
 
 

@@ -13,7 +13,7 @@ import pytest
 from diagnose.act.carry_out import carry_out
 from diagnose.act.forms import FORMS, document
 from diagnose.act.outcome import outcome
-from diagnose.act.record import Action, Decision, decide, of_suspects, read
+from diagnose.act.record import Action, Decision, decide, meant, of_suspects, read
 from diagnose.act.webhooks import WEBHOOKS, bodies
 from diagnose.catalog.load import load_catalog
 from diagnose.diagnosis import Culprits, Diagnosis, JobFacts
@@ -84,7 +84,7 @@ def test_most_nodes_of_a_job_are_no_culprits() -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["$(reboot)", "a;b", "-rf", "gpu[1-900]", "a b", "", "localhost", "ALL,"]
+    "host", ["$(reboot)", "a;b", "-rf", "gpu[1-900]", "a b", "", "localhost", "ALL,", "ALL"]
 )
 def test_what_is_no_name_of_a_node_is_never_a_target(host: str) -> None:
     assert actions(blamed(host)) == [("retry_elsewhere", [])]
@@ -93,19 +93,7 @@ def test_what_is_no_name_of_a_node_is_never_a_target(host: str) -> None:
 def test_suspect_nodes_of_a_fleet() -> None:
     def suspect(host: str, p: float) -> Suspect:
         return Suspect(
-            host,
-            50,
-            7,
-            0.4,
-            17.0,
-            p,
-            0,
-            {"hw.gpu": 5, "net.fabric": 2},
-            [],
-            None,
-            None,
-            None,
-            rail=None,
+            host, 50, 7, 0.4, 17.0, p, 0, {"hw.gpu": 5, "net.fabric": 2}, [], None, None, None, None
         )
 
     found = of_suspects(
@@ -157,6 +145,7 @@ def test_no_form_has_anything_without_a_node() -> None:
 def test_exclude() -> None:
     found = [action("n1"), action("n2", name="exclude"), action("x y")]
     assert FORMS["exclude"](found, False) == "--exclude=n[1-2]\n"
+    assert FORMS["exclude"](found, True) == FORMS["slurm"](found[1:2], True) == ""
 
 
 def test_kubernetes() -> None:
@@ -223,9 +212,23 @@ def test_records_come_back() -> None:
         "[]",
         '{"schema": "x", "actions": []}',
         document(found).replace("drain", "burn"),
+        document(found).replace('"n1"', '"--all"'),
+        document(found).replace("2026-12-07T12:00:00+00:00", "soon"),
     ):
         with pytest.raises(InputError, match="no records of schema diagnose-action/1"):
             read(bad)
+
+
+def test_times_of_records_are_utc() -> None:
+    text = document([action("n1")]).replace("12:00:00+00:00", "14:00:00+02:00")
+    assert read(text) == [action("n1")]
+
+
+def test_what_has_expired_is_no_longer_meant() -> None:
+    new, old = action("n1"), action("n2", expires="2026-11-30T12:00:00+00:00")
+    assert meant([new, old], NOW) == Decision([new])
+    assert meant([old], NOW) == Decision([], "they have expired")
+    assert meant([], NOW) == Decision([], "there is no record in it")
 
 
 def test_nothing_is_run_in_an_epilog(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,8 +263,11 @@ FIRST = failed(
          "the next attempt, b, is healthy"),
         ([failed("b", hosts=["n3", "n4"], **{"class": "hw.gpu"}, **at(2))], "no_help",
          "the same failure came again in 1 job: b"),
-        ([failed("b", fingerprint="x", hosts=["n1"], culprit_hosts=["n1"], **at(2)),
+        ([failed("b", fingerprint="x", hosts=["n1"], culprit_hosts=["n1"], confidence="high",
+                 **{"class": "hw.gpu"}, **at(2)),
           row("c", hosts=["n1"], **at(3))], "still_bad", "blamed again in 1 of 2 later jobs: b"),
+        ([failed("b", fingerprint="x", hosts=["n1"], culprit_hosts=["n1"], confidence="high",
+                 **at(2))], "node_fine", "not blamed in 1 later job: b"),
         ([row("b", hosts=["n1"], **at(2))], "node_fine", "not blamed in 1 later job: b"),
         ([failed("b", fingerprint="x", labels={"run": "a"}, **at(2))], "open",
          "the next attempt, b, failed for crash.exception"),
@@ -269,5 +275,5 @@ FIRST = failed(
     ],
 )  # fmt: skip
 def test_did_it_help(later: list[dict[str, Any]], state: str, why: str) -> None:
-    became = outcome(action("n1", **MADE), typed(frame(FIRST, *later)))
+    became = outcome(action("n1", **MADE), typed(frame(FIRST, *later)), {"hw.gpu"})
     assert (became.state, became.why) == (state, why)

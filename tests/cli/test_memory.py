@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -121,14 +122,25 @@ def test_nothing_to_decide_is_said(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_records_are_taken_again(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    _, out, _ = run(capsys, "act", XID, "--form", "json")
+    _, record, _ = run(capsys, "act", XID, "--form", "json")
     file = tmp_path / "record.json"
-    file.write_text(out)
+    file.write_text(record)
     _, out, _ = run(capsys, "act", file, "--form", "exclude")
     assert out == "--exclude=gpu08\n"
     run(capsys, "scan", FREEZE, "-o", tmp_path / "results", "--workers", 1)
     status, out, _ = run(capsys, "act", file, "--outcome", tmp_path / "results")
     assert (status, out) == (0, "Drain gpu08: open\n  no later job says anything of it\n")
+    old = file.with_name("old.json")
+    old.write_text(re.sub(r'"expires": "[^"]*"', '"expires": "2026-01-01T00:00:00Z"', record))
+    for form in ("slurm", "json"):
+        assert cli.run(["act", str(old), "--form", form]) == 0
+        assert "gpu08" not in capsys.readouterr().out
+    _, out, _ = run(capsys, "act", old, "--undo")
+    assert out.startswith("Back in service: gpu08\n")
+    status, _, err = run(capsys, "act", file, "--undo", "--form", "json")
+    assert (status, err) == (
+        2, ["diagnose: --undo needs another --form than json: a record says what to do"]
+    )  # fmt: skip
     file.write_text("{}")
     status, _, err = run(capsys, "act", file)
     assert status == 2

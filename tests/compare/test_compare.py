@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,16 @@ def test_what_the_run_was_given(
     assert len([each for each in found.differences if each.kind != "gone"]) == 1
     line = 2 + GIVEN.index(next(row for row in GIVEN if row not in changed))
     assert one.good_at == SourceLine("good.log", line)
+
+
+def test_a_version_that_lines_state_in_another_form_than_the_catalog(tmp_path: Path) -> None:
+    good, bad = ("n1:1:1 [0] NCCL INFO NCCL version " + one for one in ("2.21.5", "2.22.1"))
+    found = differing(
+        tmp_path, log(1, given=[f"{good}+cuda12.4"]), log(2, given=[f"{bad}+cuda12.4"])
+    )
+    assert (first(found).kind, first(found).name, first(found).bad) == (
+        "version", "nccl", "2.22.1+cuda12.4",
+    )  # fmt: skip
 
 
 def test_a_value_that_one_rank_has_names_it(tmp_path: Path) -> None:
@@ -144,10 +155,18 @@ def test_what_is_shown_is_little_of_the_logs(tmp_path: Path) -> None:
 
 
 def test_kinds_of_lines_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    worked_out: list[str] = []
+
+    def alike(text: str, hosts: Iterable[str]) -> str:
+        worked_out.append(text)
+        return text
+
     monkeypatch.setattr(profiles, "MAX_SHAPES", 20)
+    monkeypatch.setattr(profiles, "alike", alike)
     many = "\n".join("x" * size + " is a word" for size in range(1, 300))
     found = differing(tmp_path, log(1), log(2) + many + "\n")
     assert any("too many kinds of lines" in note for note in found.notes)
+    assert len(worked_out) <= 2 * 20
 
 
 def test_it_is_part_of_the_library(tmp_path: Path) -> None:
