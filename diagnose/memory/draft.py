@@ -105,10 +105,10 @@ def _scores(
 
 
 def _expression(line: str, hosts: set[str]) -> str:
-    """An expression for lines like this one, cut at a word where it would be too long."""
+    """An expression for lines like this one, cut where it would be too long: at a word, if any."""
     text = normalise(message_of(line), hosts).removesuffix("…")
-    while len(regex := pattern(text).replace(re.escape(MASKED), r"\S+")) > _LONGEST and " " in text:
-        text = text.rpartition(" ")[0]
+    while len(regex := pattern(text).replace(re.escape(MASKED), r"\S+")) > _LONGEST:
+        text = text.rpartition(" ")[0] or re.sub(r"<\w*$", "", text[: len(text) * 3 // 4])
     return regex
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -15,6 +16,7 @@ from diagnose.errors import InputError
 from diagnose.fingerprint import fingerprint
 from diagnose.memory import store
 from diagnose.memory.confirm import Subject, incident, named
+from diagnose.memory.draft import _expression
 from diagnose.memory.features import MAX_FEATURES, features
 from diagnose.memory.place import place, recalled
 from diagnose.memory.recall import remembered
@@ -229,6 +231,13 @@ def test_ranks_and_hosts() -> None:
     for bad in ("7-3", "0-9999999", "a b", "$(reboot)", ""):
         with pytest.raises(InputError, match="--culprit"):
             named([bad])
+
+
+def test_a_drafted_expression_is_short_also_without_words() -> None:
+    line = "agent:" + "x1y-2.z/" * 60 + "failed"
+    regex = _expression(line, set())
+    assert len(regex) <= 180
+    assert re.match(regex, line)
 
 
 # --- the record of a site -------------------------------------------------------------------------
