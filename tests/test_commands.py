@@ -67,6 +67,13 @@ else:
     os.execv(sys.executable, [sys.executable, *asked])
 """
 _ELSEWHERE = "#!/bin/sh\n[ -t 0 ] || timeout 1 cat >/dev/null\nexit 0\n"
+_IBNETDISCOVER = """\
+#!/bin/sh
+cat <<'END'
+Switch	36 "S-248a0703002e60a0"		# "leaf1" enhanced port 0 lid 1 lmc 0
+[1]	"H-248a0703002e6010"[1](248a0703002e6011) 		# "gpu01 mlx5_0" lid 7 4xHDR
+END
+"""
 _KUBECTL = "#!/bin/sh\ncat fixtures/torchrun-missing-rank/console.log\n"
 
 
@@ -94,6 +101,7 @@ def clone(tmp_path: Path) -> Path:
     for name in ("archive/jobs", "logs/training", "var/log/slurm/jobs", "data/jobs"):
         (away / name).mkdir(parents=True)
         shutil.copy(log, away / name / "slurm-7.out")
+    (away / "var" / "lib" / "node_exporter").mkdir(parents=True)
     shutil.copytree(folder / "out", away / "bucket" / "run", symlinks=True)
     return folder
 
@@ -106,7 +114,7 @@ def test_every_block_of_commands_works_from_a_fresh_clone(
     stand_ins = tmp_path / "bin"
     stand_ins.mkdir()
     known = {"diagnose": _DIAGNOSE, "pip": _PIP, "python": _PYTHON, "python3": _PYTHON}
-    known["kubectl"] = _KUBECTL
+    known |= {"kubectl": _KUBECTL, "ibnetdiscover": _IBNETDISCOVER}
     known |= dict.fromkeys(("curl", "gh", "claude", "codex", "sinfo", "jq", "git"), _ELSEWHERE)
     values = {"python": sys.executable, "away": tmp_path / "away", "bin": stand_ins, "clone": clone}
     for name, text in known.items():

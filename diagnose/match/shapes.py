@@ -217,12 +217,17 @@ class ShapeTable:
             if not may_tell(line):
                 return None
             entry = self.entry(same)
-        prefix, message = self.peel(line.decode(errors="replace"), entry)
-        if entry.pace is not None:
-            times = entry.pace.times(message)
+        text = line.decode(errors="replace")
+        way, form = entry.way, entry.pace
+        repeated = None if way is None or form is None else peel_repeated(text, way)
+        if way is not None and form is not None and repeated is not None:
+            prefix, message = repeated, text[way.message :]
+            times = form.times(message)
         else:
+            prefix, message = self.peel(text, entry)
             times = times_in(message)
-            if not entry.first(Asked.TIMES):
+            # Where the numbers are is known in messages that begin at one place.
+            if not entry.first(Asked.TIMES) and way is not None and text[way.message :] == message:
                 entry.pace = form_of(message)
         return None if times is None else (prefix, message, times)
 
