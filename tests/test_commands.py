@@ -70,8 +70,12 @@ _ELSEWHERE = "#!/bin/sh\n[ -t 0 ] || timeout 1 cat >/dev/null\nexit 0\n"
 _IBNETDISCOVER = """\
 #!/bin/sh
 cat <<'END'
-Switch	36 "S-248a0703002e60a0"		# "leaf1" enhanced port 0 lid 1 lmc 0
-[1]	"H-248a0703002e6010"[1](248a0703002e6011) 		# "gpu01 mlx5_0" lid 7 4xHDR
+Switch\t36 "S-0000000000000001"\t\t# "MF0;leaf1:MQM8700/U1" enhanced port 0 lid 1 lmc 0
+[1]\t"H-000000000000000a"[1](a) \t\t# "gpu2 mlx5_0" lid 7 4xHDR
+[2]\t"H-000000000000000b"[1](b) \t\t# "gpu3 mlx5_0" lid 8 4xHDR
+Switch\t36 "S-0000000000000002"\t\t# "MF0;leaf2:MQM8700/U1" enhanced port 0 lid 2 lmc 0
+[1]\t"H-0000000000000014"[1](14) \t\t# "gpu4 mlx5_0" lid 7 4xHDR
+[2]\t"H-0000000000000015"[1](15) \t\t# "gpu5 mlx5_0" lid 8 4xHDR
 END
 """
 _KUBECTL = "#!/bin/sh\ncat fixtures/torchrun-missing-rank/console.log\n"
