@@ -175,15 +175,23 @@ def act(
     elif apply:
         _apply(found, form.value, undo=undo, yes=yes)
     else:
-        write(_written(found, form.value, undo), encoding="utf-8")
-        if not found.actions:
-            note(f"no decision: {found.why_none}")
+        _print(found, form.value, undo=undo)
 
 
 def _applied() -> list[str]:
     from diagnose.act.forms import COMMANDS
 
     return [*COMMANDS]
+
+
+def _print(found: Decision, form: str, *, undo: bool) -> None:
+    text = _written(found, form, undo)
+    write(text, encoding="utf-8")
+    if not found.actions:
+        note(f"no decision: {found.why_none}")
+    elif not text.strip():
+        what = " and ".join(dict.fromkeys(one.action for one in found.actions))
+        note(f"no node to act on for {form}: the decision is {what} (--form text)")
 
 
 def _decision(

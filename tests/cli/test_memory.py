@@ -121,6 +121,13 @@ def test_nothing_to_decide_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert "note: no decision: nothing went wrong\n" in err
 
 
+def test_a_form_without_a_node_says_what_is_decided(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["act", str(ROOT / "fixtures" / "deepspeed-nfs-stall"), "--form", "slurm"]) == 0
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "no node to act on for slurm: the decision is retry (--form text)" in err
+
+
 def test_records_are_taken_again(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     _, record, _ = run(capsys, "act", XID, "--form", "json")
     file = tmp_path / "record.json"
