@@ -49,6 +49,8 @@ _ILL = expression(
 )
 # What a program says for the case that something happens.
 _ADVICE = expression(r"(?i)\b(?:if (?:you|this|it)|in case|consider|recommended|to avoid)\b")
+# What Python's `warnings` prints of code that will change, in one line or two.
+_OUTDATED = expression(r":\d+: (?:Pending)?(?:Deprecation|Future|Syntax|Resource)Warning: ")
 _TYPE = expression(r"^(?:[\w.]{1,80}\.)?[A-Z]\w{1,60}(?:Error|Exception|Warning): ")
 _OF_CODE = expression(
     r"(?:Name|Key|Attribute|Index|Type|UnboundLocal|ZeroDivision|Indentation|Syntax)Error\b"
@@ -234,6 +236,9 @@ def _texts(lines: Sequence[Event]) -> Iterator[tuple[str, Event]]:
     for event in sorted(events.values(), key=lambda one: -one.index):
         text = messages[event.index] = message_of(event.text)
         if not may_tell(text) or (_ADVICE.search(text) and _is_calm(event)):
+            continue
+        above = events.get((event.source, event.line - 1), event)
+        if any(_OUTDATED.search(one.text) for one in (event, above)):
             continue
         texts = [text]
         below = events.get((event.source, event.line + 1))

@@ -209,3 +209,16 @@ def test_advice_that_is_logged_as_information_is_not_read() -> None:
     events = [event for event in texts.events if event.kind == "edge"]
     read = {event.line for _, event in learned._texts(events)}
     assert read == {2}
+
+
+def test_warnings_of_code_that_will_change_are_not_read() -> None:
+    texts = diagnose.load_text(
+        "/opt/lib/pkg_resources/__init__.py:2870: DeprecationWarning: Deprecated call to "
+        "`pkg_resources.declare_namespace('google')`.\n"
+        "Implementing implicit namespace packages (as specified in PEP 420) is preferred\n"
+        "a parameter given to a command line does not match the format\n"
+    )
+    events = [event for event in texts.events if event.kind == "edge"]
+    assert [text for text, _ in learned._texts(events)] == [
+        "a parameter given to a command line does not match the format"
+    ]
