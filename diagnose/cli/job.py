@@ -20,12 +20,12 @@ from diagnose.cli.options import (
     ColorOption,
     ExitCode,
     Memory,
+    OutputFile,
     Paths,
     Patterns,
     Places,
     Title,
     Workers,
-    file_path,
 )
 from diagnose.cli.output import Color, clean, console, say, write
 from diagnose.cli.output import note as tell
@@ -298,16 +298,7 @@ def triage(
 
 def report(
     paths: Paths = None,
-    output: Annotated[
-        Path,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            parser=file_path,
-            help="Output file; - writes to stdout.",
-        ),
-    ] = Path("report.html"),
+    output: OutputFile = Path("report.html"),
     title: Title = None,
     patterns: Patterns = None,
     no_redact: Annotated[
@@ -357,16 +348,7 @@ def issue(
         ),
     ],
     paths: Paths = None,
-    output: Annotated[
-        Path,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            parser=file_path,
-            help="Output file (default: stdout).",
-        ),
-    ] = Path(STDIN),
+    output: OutputFile = Path(STDIN),
     patterns: Patterns = None,
     no_redact: Annotated[
         bool,

@@ -79,6 +79,12 @@ Places = Annotated[
 ExitCode = Annotated[
     bool, typer.Option("--exit-code", help="Exit with status 1 if the job hung or failed.")
 ]
+OutputFile = Annotated[
+    Path,
+    typer.Option(
+        "--output", "-o", metavar="FILE", parser=file_path, help="Output file; - writes to stdout."
+    ),
+]
 Title = Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Title of the page.")]
 Memory = Annotated[
     Path | None,

@@ -219,16 +219,17 @@ class ShapeTable:
             entry = self.entry(same)
         text = line.decode(errors="replace")
         way, form = entry.way, entry.pace
-        repeated = None if way is None or form is None else peel_repeated(text, way)
-        if way is not None and form is not None and repeated is not None:
-            prefix, message = repeated, text[way.message :]
-            times = form.times(message)
-        else:
-            prefix, message = self.peel(text, entry)
-            times = times_in(message)
-            # Where the numbers are is known in messages that begin at one place.
-            if not entry.first(Asked.TIMES) and way is not None and text[way.message :] == message:
-                entry.pace = form_of(message)
+        if way is not None and form is not None:
+            repeated = peel_repeated(text, way)
+            if repeated is not None:
+                message = text[way.message :]
+                times = form.times(message)
+                return None if times is None else (repeated, message, times)
+        prefix, message = self.peel(text, entry)
+        # Where the numbers are is known in messages that begin at one place.
+        if not entry.first(Asked.TIMES) and way is not None and text[way.message :] == message:
+            entry.pace = form_of(message)
+        times = times_in(message)
         return None if times is None else (prefix, message, times)
 
     def _grow(self, size: int) -> None:

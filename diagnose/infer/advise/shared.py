@@ -11,7 +11,6 @@ It names a part to look at, never other culprits, and is left out where a part o
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,6 +18,7 @@ from math import comb
 from typing import TYPE_CHECKING
 
 from diagnose.diagnosis import Diagnosis, Shared
+from diagnose.lazy import expression
 from diagnose.timeline.event import Timeline
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 ALPHA = 0.01
 MAX_HOSTS = 20_000
 NVLINK, RAIL = "nvlink", "rail"
-_PORT = re.compile(r":\d+(?:/\w+)?$")
-_ADAPTER = re.compile(r"\[\d+\]")
+_PORT = expression(r":\d+(?:/\w+)?$")
+_ADAPTER = expression(r"\[\d+\]")
 
 
 def added(diagnosis: Diagnosis, topology: Topology | None, timeline: Timeline) -> Diagnosis:

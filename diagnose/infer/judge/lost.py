@@ -22,7 +22,7 @@ def cut_ranks(timeline: Timeline, size: int) -> frozenset[int]:
 
     Those that have lines in it, and if these are several, those that have none in another log.
     """
-    partial = timeline.truncated | _partial(timeline) | _ends_early(timeline)
+    partial = timeline.truncated | timeline.once(_partial) | timeline.once(_ends_early)
     if not partial or size > RANKS_LIMIT:
         return frozenset()
     ranks: dict[str, set[int]] = defaultdict(set)
@@ -69,7 +69,7 @@ def _ends_early(timeline: Timeline) -> set[str]:
     documents.
     """
     last: dict[str | None, dict[int, Rhythm]] = defaultdict(dict)
-    for one in rhythms(timeline):
+    for one in timeline.once(rhythms):
         rank, step = one.lines[0].rank, one.last_step
         if rank is None or step is None:
             continue

@@ -305,26 +305,28 @@ def _is_cut(printed: Printed, timeline: Timeline) -> bool:
     """Whether a rank's dump has lost its head or its tail where its source was cut."""
     from diagnose.parse.stacks import begins_thread  # noqa: PLC0415  few logs have dumps
 
-    if not printed.dump or printed.frames[0].rank is None:
-        return False
-    lines = [event.line for event in printed.frames]
     source, rank = printed.frames[0].source, printed.frames[0].rank
-    edges = [
-        (event.line, peel(event.text).message)
-        for event in timeline.kind("edge")
-        if event.source == source and event.rank == rank
-    ]
-    above = (text for line, text in edges if line < min(lines))
-    if min(lines) <= _CUT_LINES and not any(map(begins_thread, above)):
+    first, last = (end(event.line for event in printed.frames) for end in (min, max))
+    begins, cut = first <= _CUT_LINES, source in timeline.truncated
+    if not printed.dump or rank is None or not (begins or cut):
+        return False
+    edges = timeline.once(_edges).get((source, rank), {})
+    if begins and not any(begins_thread(text) for line, text in edges.items() if line < first):
         # The innermost frames were in what was cut off. A line of them may be left, so that the
         # first whole one is the second.
         return True
-    if source not in timeline.truncated:
-        return False
     # Python prints the main thread last, so that who is cut off amid a dump shows another.
-    rest = [*{line: text for line, text in sorted(edges) if line >= max(lines)}.values()]
+    rest = [edges[line] for line in sorted(edges) if line >= last]
     inside = all(_FRAME.search(text) or begins_thread(text) for text in rest[:-1])
-    return bool(rest) and inside and not _OUTERMOST.search(rest[-1])
+    return cut and bool(rest) and inside and not _OUTERMOST.search(rest[-1])
+
+
+def _edges(timeline: Timeline) -> Mapping[tuple[str, int | None], Mapping[int, str]]:
+    """The messages of the first and last lines of each source, by their author and line."""
+    found: dict[tuple[str, int | None], dict[int, str]] = defaultdict(dict)
+    for event in timeline.kind("edge"):
+        found[event.source, event.rank][event.line] = peel(event.text).message
+    return found
 
 
 def _in_passing(printed: Printed, timeline: Timeline) -> bool:
