@@ -29,7 +29,8 @@ def one_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         home = home.parent
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(home / "cache"))
-        patch.setenv("DIAGNOSE_MEMORY", str(home / "no-memory.sqlite"))  # whose may be here
+        # none, and none that a test could leave for others: writing there fails
+        patch.setenv("DIAGNOSE_MEMORY", "/dev/null/memory.sqlite")
         if shared:
             _compile_once(home / "compiling")
         yield

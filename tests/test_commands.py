@@ -125,7 +125,9 @@ def test_every_block_of_commands_works_from_a_fresh_clone(
         filled = re.sub(r"\{(python|away|bin|clone)\}", lambda mark: str(values[mark[1]]), text)
         (stand_ins / name).write_text(filled)
         (stand_ins / name).chmod(0o755)
-    inherited = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
+    # each page keeps its own memory, in the home that it gets
+    own = ("PYTEST", "DIAGNOSE_MEMORY", "XDG_DATA_HOME")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(own)}
     environment = inherited | {
         "PATH": f"{stand_ins}:{os.environ['PATH']}", "HOME": str(tmp_path / "home"),
         "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache"),
