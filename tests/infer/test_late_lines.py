@@ -1,0 +1,64 @@
+"""Lines that come after a wait, or in place of one: who printed them is no culprit by that alone."""
+
+from __future__ import annotations
+
+import pytest
+
+import diagnose
+from diagnose.diagnosis import Diagnosis
+
+STEPS = [f"step {number} loss 2.{9 - number}" for number in range(1, 8)]
+TIMEOUT = (
+    "[rank1]:[E1003 18:37:01.832146912 ProcessGroupNCCL.cpp:607] [Rank 1] Watchdog caught "
+    "collective operation timeout: WorkNCCL(SeqNum=63, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, "
+    "Timeout(ms)=600000) ran for 600017 milliseconds before timing out."
+)
+SYMBOL = "Can't find nvmlDeviceGetNvLinkRemoteDeviceType: /lib64/libnvidia-ml.so.1: undefined symbol"
+DEEPEP = "DeepEP timeout for dispatch receivers, rank 3, responsible_channel = 1, tokens remained: 5"
+RAISED = ["Traceback (most recent call last):", '  File "/w/t.py", line 2, in <module>', "    main()"]
+LAUNCH = "RuntimeError: CUDA error: unspecified launch failure"
+HEADING = (
+    "Exception raised from ncclCommWatchdog at ../torch/csrc/distributed/c10d/"
+    "ProcessGroupNCCL.cpp:1521 (most recent call first):"
+)
+
+
+def judged(*lines: str) -> Diagnosis:
+    return diagnose.diagnose(diagnose.load_text("\n".join([*STEPS, *lines]) + "\n"))
+
+
+def test_no_timeout_brings_about_a_missing_symbol() -> None:
+    found = judged(TIMEOUT, SYMBOL)
+    assert (found.verdict, found.root_cause.cause) == ("failed", "env.version")
+    assert found.root_cause.confidence == "medium"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [DEEPEP, *(f"[rank3]: {line}" for line in (*RAISED, LAUNCH))],
+        [f"[rank3]: {line}" for line in (*RAISED, "RuntimeError: DeepEP error: CPU recv timeout")],
+    ],
+)
+def test_who_lacks_tokens_is_a_victim_of_its_peers(lines: list[str]) -> None:
+    """Its kernel stops itself, which reads as a failed launch."""
+    found = judged(*lines)
+    assert found.root_cause.cause == "desync.missing_rank"
+    assert (found.culprits.ranks, found.culprits.hosts) == ([], [])
+
+
+def test_a_failed_launch_alone_is_of_its_rank() -> None:
+    found = judged(*(f"[rank3]: {line}" for line in (*RAISED, LAUNCH)))
+    assert (found.root_cause.cause, found.culprits.ranks) == ("crash.cuda_error", [3])
+
+
+def test_a_peer_that_died_is_why_tokens_are_lacking() -> None:
+    memory = "[rank5]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+    found = judged(memory, DEEPEP, *(f"[rank3]: {line}" for line in (*RAISED, LAUNCH)))
+    assert (found.root_cause.cause, found.culprits.ranks) == ("crash.gpu_oom", [5])
+
+
+def test_a_job_of_which_the_stack_of_a_watchdog_is_left_is_not_at_work() -> None:
+    assert judged().verdict == "running"
+    found = judged(HEADING, "frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x96")
+    assert (found.verdict, found.root_cause.cause) == ("failed", "unknown")
