@@ -15,6 +15,11 @@ TIMEOUT = (
 )
 SYMBOL = "Can't find nvmlDeviceGetNvLinkRemoteDeviceType: /lib64/libnvidia-ml.so.1: undefined symbol"
 DEEPEP = "DeepEP timeout for dispatch receivers, rank 3, responsible_channel = 1, tokens remained: 5"
+FLAG = "combine: ---Rank 3 timed out waiting for completion flag from rank 5"
+SIGNAL = (
+    "[FATAL] CUDASymmetricMemory::barrier: rank 3 failed to receive signal from rank 5 on channel 0 "
+    "after 60000 microseconds"
+)
 RAISED = ["Traceback (most recent call last):", '  File "/w/t.py", line 2, in <module>', "    main()"]
 LAUNCH = "RuntimeError: CUDA error: unspecified launch failure"
 HEADING = (
@@ -38,9 +43,11 @@ def test_no_timeout_brings_about_a_missing_symbol() -> None:
     [
         [DEEPEP, *(f"[rank3]: {line}" for line in (*RAISED, LAUNCH))],
         [f"[rank3]: {line}" for line in (*RAISED, "RuntimeError: DeepEP error: CPU recv timeout")],
+        [FLAG, *(f"[rank3]: {line}" for line in (*RAISED, LAUNCH))],
+        [SIGNAL, *(f"[rank3]: {line}" for line in (*RAISED, LAUNCH))],
     ],
 )
-def test_who_lacks_tokens_is_a_victim_of_its_peers(lines: list[str]) -> None:
+def test_who_lacks_signals_or_tokens_is_a_victim_of_its_peers(lines: list[str]) -> None:
     """Its kernel stops itself, which reads as a failed launch."""
     found = judged(*lines)
     assert found.root_cause.cause == "desync.missing_rank"
