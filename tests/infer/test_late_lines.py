@@ -1,4 +1,4 @@
-"""Lines that come after a wait, or in place of one: who printed them is no culprit by that alone."""
+"""Lines after a wait, or in place of one: who printed them is no culprit by that alone."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ TIMEOUT = (
     "collective operation timeout: WorkNCCL(SeqNum=63, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, "
     "Timeout(ms)=600000) ran for 600017 milliseconds before timing out."
 )
-SYMBOL = "Can't find nvmlDeviceGetNvLinkRemoteDeviceType: /lib64/libnvidia-ml.so.1: undefined symbol"
-DEEPEP = "DeepEP timeout for dispatch receivers, rank 3, responsible_channel = 1, tokens remained: 5"
+SYMBOL = "Can't find nvmlDeviceGetNvLinkRemoteDeviceType: /lib/libnvidia-ml.so.1: undefined symbol"
+DEEPEP = "DeepEP timeout for dispatch receivers, rank 3, responsible_channel = 1"
 FLAG = "combine: ---Rank 3 timed out waiting for completion flag from rank 5"
 SIGNAL = (
-    "[FATAL] CUDASymmetricMemory::barrier: rank 3 failed to receive signal from rank 5 on channel 0 "
-    "after 60000 microseconds"
+    "[FATAL] CUDASymmetricMemory::barrier: rank 3 failed to receive signal from rank 5 on "
+    "channel 0 after 60000 microseconds"
 )
-RAISED = ["Traceback (most recent call last):", '  File "/w/t.py", line 2, in <module>', "    main()"]
+HEADER = "Traceback (most recent call last):"
+RAISED = [HEADER, '  File "/w/t.py", line 2, in <module>', "    main()"]
 LAUNCH = "RuntimeError: CUDA error: unspecified launch failure"
 HEADING = (
     "Exception raised from ncclCommWatchdog at ../torch/csrc/distributed/c10d/"
@@ -69,3 +70,31 @@ def test_a_job_of_which_the_stack_of_a_watchdog_is_left_is_not_at_work() -> None
     assert judged().verdict == "running"
     found = judged(HEADING, "frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x96")
     assert (found.verdict, found.root_cause.cause) == ("failed", "unknown")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "slurmstepd: error: Failed to destroy CXI Service ID 5 (cxi0): Device or resource busy",
+        "slurmstepd: error: switch_g_job_postfini: Device or resource busy",
+        "wandb: Network error (ConnectionError), entering retry loop.",
+    ],
+)
+def test_what_a_job_leaves_behind_fails_no_job(line: str) -> None:
+    assert judged("Training completed.", line).verdict == "healthy"
+    assert judged(line, *STEPS).verdict == "running"
+
+
+@pytest.mark.parametrize(
+    "warning",
+    [
+        "libibverbs: Warning: couldn't load driver 'libmlx4.so': libmlx4.so: cannot "
+        "open shared object file: No such file or directory",
+        "UserWarning: Failed to load image Python extension: '/x/image.so: undefined symbol: _ZN3'",
+    ],
+)
+def test_a_driver_that_nobody_asks_for_is_no_reason_of_a_hang(warning: str) -> None:
+    alone = diagnose.diagnose(diagnose.load_text(f"{warning}\n"))
+    assert alone.root_cause.cause in ("none", "unknown")
+    hung = diagnose.diagnose(diagnose.load_text(f"{warning}\n{TIMEOUT}\n"))
+    assert (hung.verdict, hung.root_cause.cause) == ("hung", "desync.missing_rank")
