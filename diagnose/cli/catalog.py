@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from diagnose.cli.options import ColorOption, Memory, Patterns, path
+from diagnose.cli.options import ColorOption, Memory, Patterns, argument, option, path
 from diagnose.cli.output import Color, clean, say, show, write
 from diagnose.errors import InputError
 
@@ -18,10 +18,7 @@ catalog_app = typer.Typer(rich_markup_mode=None)
 
 def explain(
     name: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME", help="A cause class (net.fabric), a setting (timeout) or a signature."
-        ),
+        str, argument("NAME", "A cause class (net.fabric), a setting (timeout) or a signature.")
     ],
     patterns: Patterns = None,
     color: ColorOption = Color.auto,
@@ -41,12 +38,8 @@ def explain(
 
 @catalog_app.command("list")
 def catalog_list(
-    cause: Annotated[
-        str | None, typer.Option("--class", metavar="CLASS", help="Only this cause class.")
-    ] = None,
-    role: Annotated[
-        str | None, typer.Option("--role", metavar="ROLE", help="Only this causal role.")
-    ] = None,
+    cause: Annotated[str | None, option("--class", "Only this cause class.", "CLASS")] = None,
+    role: Annotated[str | None, option("--role", "Only this causal role.", "ROLE")] = None,
     patterns: Patterns = None,
 ) -> None:
     """List signatures and known issues with ID, role, class and title."""
@@ -68,24 +61,20 @@ def catalog_list(
 
 @catalog_app.command("new")
 def catalog_new(
-    entry: Annotated[str, typer.Argument(metavar="ID", help="PRODUCT.FAMILY.NAME of the entry.")],
-    role: Annotated[str, typer.Option("--role", metavar="ROLE", help="Its causal role.")] = "cause",
-    cause: Annotated[
-        str, typer.Option("--class", metavar="CLASS", help="Its cause class, for role cause.")
-    ] = "",
-    line: Annotated[
-        str, typer.Option("--line", metavar="TEXT", help="A line that it must match.")
-    ] = "",
+    entry: Annotated[str, argument("ID", "PRODUCT.FAMILY.NAME of the entry.")],
+    role: Annotated[str, option("--role", "Its causal role.", "ROLE")] = "cause",
+    cause: Annotated[str, option("--class", "Its cause class, for role cause.", "CLASS")] = "",
+    line: Annotated[str, option("--line", "A line that it must match.", "TEXT")] = "",
     job: Annotated[
         str,
-        typer.Option(
+        option(
             "--from",
-            metavar="JOB",
-            help="A job that was confirmed: draft it from the most telling line of its logs.",
+            "A job that was confirmed: draft it from the most telling line of its logs.",
+            "JOB",
         ),
     ] = "",
     reference: Annotated[
-        str, typer.Option("--reference", metavar="URL", help="With --from: where it is known from.")
+        str, option("--reference", "With --from: where it is known from.", "URL")
     ] = "",
     memory: Memory = None,
     patterns: Patterns = None,
@@ -147,7 +136,7 @@ def _from_job(
 
 @catalog_app.command("test")
 def catalog_test(
-    entry: Annotated[str, typer.Argument(metavar="ID", help="ID of a signature or known issue.")],
+    entry: Annotated[str, argument("ID", "ID of a signature or known issue.")],
     patterns: Patterns = None,
 ) -> None:
     """Check one entry and its examples.
@@ -171,7 +160,7 @@ def catalog_test(
 
 @catalog_app.command("where")
 def catalog_where(
-    line: Annotated[str, typer.Argument(metavar="TEXT", help="A line, as it is in the log.")],
+    line: Annotated[str, argument("TEXT", "A line, as it is in the log.")],
     patterns: Patterns = None,
 ) -> None:
     """Show which entries match a line, or nearly do.
@@ -197,8 +186,7 @@ def catalog_schema() -> None:
 @catalog_app.command("check")
 def catalog_check(
     directories: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="DIR", parser=path, help="Folders with your own signatures."),
+        list[Path] | None, argument("DIR", "Folders with your own signatures.", parser=path)
     ] = None,
     patterns: Patterns = None,
 ) -> None:

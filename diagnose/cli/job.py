@@ -20,12 +20,14 @@ from diagnose.cli.options import (
     ColorOption,
     ExitCode,
     Memory,
+    NoRedact,
     OutputFile,
     Paths,
     Patterns,
     Places,
     Title,
     Workers,
+    option,
 )
 from diagnose.cli.output import Color, clean, console, say, write
 from diagnose.cli.output import note as tell
@@ -102,7 +104,7 @@ def _load(
 ) -> Job:
     from diagnose.ingest import find_sources, stdin_source
     from diagnose.ingest.names import local
-    from diagnose.job.load import saved
+    from diagnose.job.load import read, saved
 
     given = local(path for path in paths if path != STDIN)
     sources = find_sources(given)
@@ -110,20 +112,13 @@ def _load(
         if sys.stdin is None:
             raise InputError("standard input is closed")
         sources.insert(0, stdin_source(sys.stdin.buffer))
-    job = _read(sources, patterns, workers, later)
-    job.checkpoints = saved(given, checkpoints)
-    return job
-
-
-def _read(
-    sources: Sequence[Source], patterns: Sequence[Path], workers: int | None, later: str
-) -> Job:
-    from diagnose.job.load import read
-
     _tell_compiling(patterns)
     if workers is None:
         workers = _best(sources)
-    return read(sources, patterns=patterns, workers=workers, meanwhile=partial(_load_engine, later))
+    engine = partial(_load_engine, later)
+    job = read(sources, patterns=patterns, workers=workers, meanwhile=engine)
+    job.checkpoints = saved(given, checkpoints)
+    return job
 
 
 def _tell_compiling(patterns: Sequence[Path]) -> None:
@@ -195,12 +190,12 @@ _LEVELS: tuple[Confidence, ...] = ("low", "medium", "high")
 
 FailOn = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--fail-on",
-        metavar="WHAT[:CONFIDENCE]",
-        help="Exit with status 1 if the verdict is this: any, hung, failed, unknown, a cause "
+        "Exit with status 1 if the verdict is this: any, hung, failed, unknown, a cause "
         "class (net.fabric) or its first part (net); with :medium or :high only if as sure "
         "(repeatable, or separated by commas).",
+        "WHAT[:CONFIDENCE]",
     ),
 ]
 
@@ -227,7 +222,7 @@ def conditions(given: Sequence[str], catalog: Catalog) -> list[Condition]:
     families = list(dict.fromkeys(name.partition(".")[0] for name in classes if "." in name))
     known = [ANY, *_VERDICTS, *families, *classes]
     found = []
-    for text in (part.strip() for option in given for part in option.split(",")):
+    for text in (part.strip() for one in given for part in one.split(",")):
         what, colon, least = text.partition(":")
         if what in _LEVELS and not colon:  # high: any failure that is so sure
             what, colon, least = ANY, ":", what
@@ -257,7 +252,7 @@ _WITH_REASONS = ("terminal", "markdown", "json")  # JSON always has the reasons
 
 def triage(
     paths: Paths = None,
-    output: Annotated[Format, typer.Option("--format", help="Output format.")] = Format("terminal"),
+    output: Annotated[Format, option("--format", "Output format.")] = Format("terminal"),
     patterns: Patterns = None,
     color: ColorOption = Color.auto,
     checkpoints: Checkpoints = None,
@@ -268,16 +263,13 @@ def triage(
     fail_on: FailOn = None,
     why: Annotated[
         bool,
-        typer.Option(
-            "--why",
-            help="Show how the verdict came about: rules, rivals, events, with their lines.",
+        option(
+            "--why", "Show how the verdict came about: rules, rivals, events, with their lines."
         ),
     ] = False,
     no_redact: Annotated[
         bool,
-        typer.Option(
-            "--no-redact", help="Do not mask secrets and names in what is made to be passed on."
-        ),
+        option("--no-redact", "Do not mask secrets and names in what is made to be passed on."),
     ] = False,
 ) -> None:
     """Diagnose one job from its logs, or from a paste.
@@ -301,10 +293,8 @@ def report(
     output: OutputFile = Path("report.html"),
     title: Title = None,
     patterns: Patterns = None,
-    no_redact: Annotated[
-        bool, typer.Option("--no-redact", help="Do not mask secrets and names in the page.")
-    ] = False,
-    open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    no_redact: NoRedact = False,
+    open_it: Annotated[bool, option("--open", "Open the page in a browser.")] = False,
     checkpoints: Checkpoints = None,
     topology: Places = None,
     workers: Workers = None,
@@ -341,18 +331,17 @@ def report(
 def issue(
     project: Annotated[
         str,
-        typer.Option(
+        option(
             "--for",
-            metavar="PROJECT",
-            help="Who is asked: nccl, pytorch, vllm, sglang, verl, deepspeed, ray or slurm.",
+            "Who is asked: nccl, pytorch, vllm, sglang, verl, deepspeed, ray or slurm.",
+            "PROJECT",
         ),
     ],
     paths: Paths = None,
     output: OutputFile = Path(STDIN),
     patterns: Patterns = None,
     no_redact: Annotated[
-        bool,
-        typer.Option("--no-redact", help="Do not mask secrets, names, hosts, addresses and paths."),
+        bool, option("--no-redact", "Do not mask secrets, names, hosts, addresses and paths.")
     ] = False,
     checkpoints: Checkpoints = None,
     workers: Workers = None,
