@@ -101,9 +101,17 @@ class Page:
         self.full = max(20, console.width - 1)
         self.width = min(MAX_WIDTH, self.full)
 
+    def line(self, text: Text) -> None:
+        """One line, however long it is."""
+        if self.ascii:
+            plain = text.plain.translate(_ASCII)
+            text = text if plain == text.plain else Text(plain, style=text.style)
+        self.lines += 1
+        self.console.print(text, soft_wrap=True)
+
     def blank(self) -> None:
         """An empty line."""
-        self._print(Text())
+        self.line(Text())
 
     def heading(self, text: str) -> None:
         """A heading behind an empty line."""
@@ -127,7 +135,7 @@ class Page:
         hang = len(first) if indent is None else indent
         for index, line in enumerate(self.wrapped(text, max(hang, len(first)), width)):
             start = first if index == 0 else " " * hang
-            self._print(Text().append(start, style).append_text(line))
+            self.line(Text().append(start, style).append_text(line))
 
     def field(self, label: str, text: str) -> None:
         """A labelled fact of the first screen; nothing when there is no text."""
@@ -137,7 +145,7 @@ class Page:
     def verbatim(self, text: str, indent: int, style: str) -> None:
         """Something to copy: its own lines, never broken by us."""
         for line in text.splitlines():
-            self._print(Text(" " * indent).append(line, style=style))
+            self.line(Text(" " * indent).append(line, style=style))
 
     def quote(self, text: str, indent: int) -> None:
         """A log line behind a bar, cut after a few lines."""
@@ -150,7 +158,7 @@ class Page:
                 if over > 0:  # rich takes 0 for all
                     line.right_crop(over)
                 line.append(" …")
-            self._print(Text().append(bar, "dim").append_text(line))
+            self.line(Text().append(bar, "dim").append_text(line))
 
     def table(
         self,
@@ -175,7 +183,7 @@ class Page:
             line.append_text(tail if isinstance(tail, Text) else Text(tail))
             line.truncate(self.full, overflow="ellipsis")
             line.rstrip()
-            self._print(line)
+            self.line(line)
 
     def more(self, count: int, indent: int = 2) -> None:
         """That so many more of a list are not shown, if there are any."""
@@ -190,13 +198,6 @@ class Page:
         for line in lines:
             line.rstrip()
         return lines
-
-    def _print(self, text: Text) -> None:
-        if self.ascii:
-            plain = text.plain.translate(_ASCII)
-            text = text if plain == text.plain else Text(plain, style=text.style)
-        self.lines += 1
-        self.console.print(text, soft_wrap=True)
 
 
 def _headline(page: Page, diagnosis: Diagnosis, *, summary: bool = True) -> None:
