@@ -23,7 +23,7 @@ from diagnose.serve.model import MAX_STREAMS, Refused, busy
 from diagnose.serve.store import WAITING, Record
 
 ROOT = "/api/v1/diagnoses"
-OUTPUTS = {"page": "page", "markdown": "markdown", "input": "input"}
+OUTPUTS = ("page", "markdown", "input")
 _MAX_WAIT = 60.0  # seconds
 _MAX_LIST = 200
 _MAX_OUTPUT = 256 << 20
@@ -84,8 +84,8 @@ async def delete(request: Request) -> Response:
 
 async def output(request: Request) -> Response:
     """GET: the page, the Markdown or the masked input."""
-    name = OUTPUTS.get(request.path_params["name"])
-    if name is None:
+    name = request.path_params["name"]
+    if name not in OUTPUTS:
         raise _unknown()
     record = record_of(request)
     data = await output_of(served_of(request), record, name)

@@ -21,6 +21,8 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
 from diagnose.errors import InputError
+from diagnose.report.safe import masked_line
+from diagnose.report.words import started_sentence
 from diagnose.serve import spool
 from diagnose.serve.desk import Desk, FullError
 from diagnose.serve.model import (
@@ -273,17 +275,16 @@ def _long_field() -> Refused:
     return Refused(413, "too_large", "A field of the form is too long; send it as a file.")
 
 
-class _refusing:  # noqa: N801  used like a function
+@contextmanager
+def _refusing() -> Iterator[None]:
     """Makes what is wrong with an upload a refusal."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+    try:
+        yield
+    except InputError as error:
+        text = started_sentence(str(error))
         if isinstance(error, TooLargeError):
-            raise Refused(413, "too_large", f"{_sentence(error)}.") from error
-        if isinstance(error, InputError):
-            raise Refused(400, "bad_upload", f"{_sentence(error)}.") from error
+            raise Refused(413, "too_large", text) from error
+        raise Refused(400, "bad_upload", text) from error
 
 
 def is_text(file: Path, limit: int) -> bool:
@@ -292,11 +293,6 @@ def is_text(file: Path, limit: int) -> bool:
         return False
     with file.open("rb") as stream:
         return b"\0" not in stream.read(8 << 10)
-
-
-def _sentence(error: Exception) -> str:
-    text = str(error)
-    return text[:1].upper() + text[1:]
 
 
 def _too_large(limit: int) -> Refused:
@@ -419,11 +415,10 @@ async def _read(
         return _from_json(
             await whole(request, _JSON_LIMIT, sending), served.settings, upload, title
         )
-    if kind in ("text/plain", ""):
-        await to_file(request, upload, PASTE, limit, sending)
-        return _given(upload, title)
-    if kind == "application/octet-stream":
-        await to_file(request, upload, request.query_params.get("name", "log"), limit, sending)
+    if kind in ("text/plain", "", "application/octet-stream"):
+        named = request.query_params.get("name", "log")
+        name = named if kind == "application/octet-stream" else PASTE
+        await to_file(request, upload, name, limit, sending)
         return _given(upload, title)
     raise Refused(
         415, "media_type",
@@ -487,15 +482,11 @@ def _wanted(kind: Kind, viewed: bool) -> str:
 
 def _title(text: str) -> str:
     """A title in one clean line, secrets masked."""
-    from diagnose.report.safe import masked_line  # noqa: PLC0415  not before a first title
-
     return masked_line(text, TITLE_LIMIT).strip() if text.strip() else ""
 
 
 def _source(given: _Given) -> str:
     """What was given, for a list."""
-    from diagnose.report.safe import masked_line  # noqa: PLC0415
-
     names = given.urls or given.names
     if given.kind == "text":
         return "pasted text"
