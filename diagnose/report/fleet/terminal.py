@@ -129,14 +129,14 @@ def _groups(page: _Sheet, fleet: Fleet) -> None:
 def _cells(group: Group, fleet: Fleet) -> dict[str, str]:
     """The columns of a group's row by their heads."""
     cells = {fleet.by: group.name, "jobs": f"{group.jobs:,}"}
-    cells["affected"] = f"{words.troubled(group):,}"
+    cells["affected"] = f"{group.troubled:,}"
     if fleet.by == HOST:
         cells |= {"blamed": f"{group.blamed:,}", "victim": f"{group.victim:,}"}
     elif fleet.by == CAUSE:
         del cells["jobs"]
-        cells |= {"of jobs": words.rate(group), "share": words.percent(group.share)}
+        cells |= {"of jobs": words.percent(group.rate), "share": words.percent(group.share)}
     else:
-        cells |= {"rate": words.rate(group), "95 % interval": words.rates(group)}
+        cells |= {"rate": words.percent(group.rate), "95 % interval": words.rates(group)}
     cells["GPU-hours"] = words.cost(group.gpu_hours_lost, group.cost_unknown)
     if fleet.price is not None:
         cells["cost"] = words.money(group.gpu_hours_lost, fleet.price, group.cost_unknown)
@@ -161,7 +161,7 @@ def _crossed(page: _Sheet, fleet: Fleet) -> None:
     rows = []
     for group in shown:
         counts = [group.causes.get(cause, 0) for cause in causes]
-        cells = [*counts, words.troubled(group) - sum(counts)]
+        cells = [*counts, group.troubled - sum(counts)]
         rows.append([group.name, *(f"{count:,}" if count else "" for count in cells)])
     page.heading(f"Affected jobs by {fleet.by} and cause")
     page.table([fleet.by, *causes, "others"], rows, [""] * len(rows), 0)
