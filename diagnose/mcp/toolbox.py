@@ -17,8 +17,7 @@ from diagnose.catalog.load import load_catalog
 from diagnose.errors import DiagnoseError
 from diagnose.mcp import lookup_tools
 from diagnose.mcp.answer import NAMES_ARE_DATA, Answer, data_of, text_of
-from diagnose.mcp.compare_tool import compare
-from diagnose.mcp.job_tools import issue, lines, timeline, triage, waits
+from diagnose.mcp.job_tools import compare, issue, lines, timeline, triage, waits
 from diagnose.mcp.jobs import Jobs, Root
 from diagnose.mcp.lookup_tools import checkpoint, fleet
 from diagnose.report.safe import masked_line, scrubber
