@@ -112,12 +112,12 @@ def _from_job(
     """Draft an entry; `where` is its folder."""
     from diagnose.catalog.authoring import add
     from diagnose.catalog.load import default_dir
-    from diagnose.cli.job import read_and_diagnosed
+    from diagnose.cli.job import diagnosed
     from diagnose.memory.draft import draft
     from diagnose.memory.place import place
 
     own = [where] if where != default_dir() and any(where.rglob("*.yaml")) else []
-    read, diagnosis = read_and_diagnosed([job], own, (), None)
+    read, diagnosis = diagnosed([job], own, recall=False)
     file = place(memory)
     made = draft(read, diagnosis, file if file.is_file() else None, reference)
     cause = cause or made.cause

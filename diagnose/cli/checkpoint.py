@@ -53,9 +53,9 @@ def checkpoint(
     from diagnose.report import checkpoint as report
 
     if output is Format.json:
-        from diagnose.report.safe import escaped
+        from diagnose.report.safe import escaped, masked_strings
 
-        write(escaped(report.masked(inspection).to_json()) + "\n", encoding="utf-8")
+        write(escaped(masked_strings(inspection).to_json()) + "\n", encoding="utf-8")
     else:
         show(color, lambda console: report.render(inspection, console, lost))
     for note in inspection.notes[:10]:

@@ -84,7 +84,7 @@ def _given(runs: Sequence[str], patterns: Sequence[Path]) -> list[tuple[str, Job
     from diagnose.cli.job import diagnosed
     from diagnose.cli.options import named
 
-    return [(run, *diagnosed([named(run)], patterns, (), None)) for run in runs]
+    return [(run, *diagnosed([named(run)], patterns)) for run in runs]
 
 
 def _stored(

@@ -52,18 +52,21 @@ STDIN = "-"
 SMALL = 8 << 20  # bytes of a job that is read by one process without a closer look
 
 
-def read_and_diagnosed(
+def diagnosed(
     paths: Sequence[str] | None,
-    patterns: Sequence[Path],
-    checkpoints: Sequence[str],
-    workers: int | None,
+    patterns: Sequence[Path] | None = None,
+    checkpoints: Sequence[str] | None = None,
+    workers: int | None = None,
+    *,
     later: str = "report.safe",
     topology: Path | None = None,
+    memory: Path | None = None,
+    recall: bool = True,
 ) -> tuple[Job, Diagnosis]:
-    """The job of these paths, or of a paste, and its diagnosis.
+    """The job of these paths, or of a paste, and its diagnosis with what a memory knows of it.
 
     `topology` is a file that says where its hosts are, `later` a module that the command needs
-    then: it is loaded while others scan.
+    then: it is loaded while others scan. Without `recall` the evidence alone counts.
     """
     if not paths and sys.stdin is not None and sys.stdin.isatty():
         say("Paste the log here, then press Enter and Ctrl-D (Ctrl-C cancels).")
@@ -73,26 +76,13 @@ def read_and_diagnosed(
         from diagnose.job.topology import read_topology
 
         where = read_topology(topology)
-    job = _load(paths or [STDIN], patterns, checkpoints, workers, later)
+    job = _load(paths or [STDIN], patterns or (), checkpoints or (), workers, later)
     job.topology = where
     held[:] = [job]
     from diagnose.infer.pipeline import diagnose  # while others scan it was loaded
 
-    return job, diagnose(job)
-
-
-def diagnosed(
-    paths: Sequence[str] | None,
-    patterns: Sequence[Path],
-    checkpoints: Sequence[str],
-    workers: int | None,
-    later: str = "report.safe",
-    memory: Path | None = None,
-    topology: Path | None = None,
-) -> tuple[Job, Diagnosis]:
-    """The same with what a memory knows of it."""
-    job, diagnosis = read_and_diagnosed(paths, patterns, checkpoints, workers, later, topology)
-    return job, recalled(diagnosis, memory)
+    diagnosis = diagnose(job)
+    return job, recalled(diagnosis, memory) if recall else diagnosis
 
 
 def _load(
@@ -280,7 +270,7 @@ def triage(
         raise InputError(f"--why needs one of the formats {', '.join(_WITH_REASONS)}")
     fails = failing(fail_on, patterns, exit_code=exit_code)
     job, diagnosis = diagnosed(
-        paths, patterns or (), checkpoints or (), workers, memory=memory, topology=topology
+        paths, patterns, checkpoints, workers, memory=memory, topology=topology
     )
     wish = Wish(redact=not no_redact, why=why, console=lambda: console(color))
     text, encoding = rendered(output.value, job, diagnosis, wish)
@@ -304,16 +294,10 @@ def report(
 ) -> None:
     """Write a post-mortem of one job as an HTML page."""
     fails = failing(fail_on, patterns, exit_code=exit_code)
-    needed = "report.html.page"
     job, diagnosis = diagnosed(
-        paths,
-        patterns or (),
-        checkpoints or (),
-        workers,
-        later=needed,
-        memory=memory,
+        paths, patterns, checkpoints, workers, later="report.html.page", memory=memory,
         topology=topology,
-    )
+    )  # fmt: skip
     from diagnose.report import html
 
     page = html.render(job, diagnosis, title=title, redact=not no_redact)
@@ -353,8 +337,7 @@ def issue(
     from diagnose.report.issue import issue_text, known_project
 
     known_project(project)
-    needed = "report.issue"
-    job, diagnosis = diagnosed(paths, patterns or (), checkpoints or (), workers, later=needed)
+    job, diagnosis = diagnosed(paths, patterns, checkpoints, workers, later="report.issue")
     text = issue_text(job, diagnosis, project, redact=not no_redact)
     if str(output) == STDIN:
         write(text, encoding="utf-8")

@@ -42,9 +42,9 @@ def subject(job: str, results: Path | None, patterns: Sequence[Path]) -> Subject
     from diagnose.memory.confirm import Subject
 
     if results is None:
-        from diagnose.cli.job import STDIN, read_and_diagnosed
+        from diagnose.cli.job import STDIN, diagnosed
 
-        _, found = read_and_diagnosed([job], patterns, (), None)
+        _, found = diagnosed([job], patterns, recall=False)
         name = "a paste" if job == STDIN else job.rstrip("/").rpartition("/")[2] or job
         return Subject(name, fingerprint(found), found)
     from diagnose.batch.results import diagnosis_of, folder_of

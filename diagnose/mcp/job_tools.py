@@ -33,7 +33,7 @@ from diagnose.timeline.event import Event
 WIDTH = 110
 MAX_EVIDENCE, MAX_CHAIN, MAX_ALTERNATIVES, MAX_NOTES = 8, 12, 4, 6
 _WORDS = 20  # characters
-MAX_QUOTE = 400  # characters of one line of evidence
+MAX_QUOTE = 400  # characters of one line of evidence, before its "…"
 
 # How far a verdict may be trusted; what none of them is for.
 TRUST = {
@@ -115,7 +115,9 @@ def _triage_data(name: str, diagnosis: Diagnosis) -> dict[str, Any]:
     short = replace(
         diagnosis,
         causal_chain=chain[:MAX_CHAIN],
-        evidence=[replace(one, text=cut(one.text, MAX_QUOTE)) for one in evidence[:MAX_EVIDENCE]],
+        evidence=[
+            replace(one, text=cut(one.text, MAX_QUOTE + 1)) for one in evidence[:MAX_EVIDENCE]
+        ],
         alternatives=diagnosis.alternatives[:MAX_ALTERNATIVES],
         notes=diagnosis.notes[:MAX_NOTES],
     )
