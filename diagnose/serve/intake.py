@@ -100,12 +100,9 @@ class Uploads:
     def place(self, client: str) -> Iterator[Sending | None]:
         """A place for an upload of a client as long as it is held; None where there is none."""
         own = [one for one in self._sending if one.client == client]
-        free = (
-            self._room(own, MAX_UPLOADS_OF_ONE)
-            if len(own) >= MAX_UPLOADS_OF_ONE
-            else self._room(self._sending, MAX_UPLOADS)
-        )
-        if not free:
+        many = len(own) >= MAX_UPLOADS_OF_ONE
+        among, most = (own, MAX_UPLOADS_OF_ONE) if many else (self._sending, MAX_UPLOADS)
+        if not self._room(among, most):
             yield None
             return
         sending = Sending(client)
@@ -215,13 +212,8 @@ class _Form(MultiPartParser):
     def __init__(
         self, request: Request, stream: AsyncGenerator[bytes, None], upload: Upload
     ) -> None:
-        super().__init__(
-            request.headers,
-            stream,
-            max_files=MAX_FILES + 8,
-            max_fields=_FIELDS,
-            max_part_size=_FIELD,
-        )
+        bounds = {"max_files": MAX_FILES + 8, "max_fields": _FIELDS, "max_part_size": _FIELD}
+        super().__init__(request.headers, stream, **bounds)
         self._upload = upload
 
     def on_part_begin(self) -> None:
@@ -365,9 +357,12 @@ async def _taken(
     try:
         given = await _read(served, request, upload, ready, sending)
         _check_queue(served)  # others may have come while it was read
+        title = masked_line(given.title, TITLE_LIMIT).strip() if given.title.strip() else ""
+        # Other outputs of a paste can be made later of its masked input.
+        at_once = ["json", "input", *["page"] * viewed] if given.kind == "text" else TYPES
         record = served.store.add(
-            id_, given.kind, _title(given.title), _source(given), given.size,
-            _wanted(given.kind, viewed), "\n".join(given.urls),
+            id_, given.kind, title, _source(given), given.size, " ".join(at_once),
+            "\n".join(given.urls),
         )  # fmt: skip
         accepted = True
     finally:
@@ -471,18 +466,6 @@ def _from_json(data: bytes, settings: Settings, upload: Upload, title: str) -> _
 
 def _wrong(message: str) -> Refused:
     return Refused(422, "bad_request", message)
-
-
-def _wanted(kind: Kind, viewed: bool) -> str:
-    """The outputs to make at once; those of a paste can be made later of its masked input."""
-    if kind != "text":
-        return " ".join(TYPES)
-    return "json input page" if viewed else "json input"
-
-
-def _title(text: str) -> str:
-    """A title in one clean line, secrets masked."""
-    return masked_line(text, TITLE_LIMIT).strip() if text.strip() else ""
 
 
 def _source(given: _Given) -> str:

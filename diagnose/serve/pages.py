@@ -6,7 +6,7 @@ import html
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -93,11 +93,11 @@ async def history(request: Request) -> Response:
     before = request.query_params.get("before", "")
     number = int(before) if before.isascii() and before.isdecimal() and len(before) < 19 else None
     found = served.store.search(query, _PAGE + 1, number)
-    more = len(found) > _PAGE
+
     beside = request.query_params.get("with", "")
     chosen = served.store.get(beside) if beside else None
     following = ""
-    if more:
+    if len(found) > _PAGE:
         asked = {"q": query, "with": beside, "before": str(found[_PAGE - 1].number)}
         following = "/all?" + urlencode({name: value for name, value in asked.items() if value})
     return _page(
@@ -316,41 +316,20 @@ def _size(count: int) -> str:
     return f"{count} GiB"
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One thing that is compared: the lines of either side."""
+def compare(left: Data, right: Data) -> dict[str, dict[str, tuple[list[str], list[str]]]]:
+    """Two documents of schema `diagnose/2`: under each heading what is compared, as (left, right).
 
-    label: str
-    left: list[str]
-    right: list[str]
-
-    @property
-    def differs(self) -> bool:
-        """Whether the sides say different things."""
-        return self.left != self.right
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """Rows under one heading."""
-
-    heading: str
-    rows: list[Row]
-
-
-def compare(left: Data, right: Data) -> list[Section]:
-    """Two documents of schema `diagnose/2`; rows that neither has anything for are left out."""
-    sides = (_sides(left), _sides(right))
-    found = []
-    for heading in sides[0]:
-        one, other = sides[0][heading], sides[1][heading]
-        rows = [
-            Row(label, one.get(label) or [_NOTHING], other.get(label) or [_NOTHING])
+    Each side is some lines; what neither says anything of is left out.
+    """
+    found = {}
+    for (heading, one), other in zip(_sides(left).items(), _sides(right).values(), strict=True):
+        rows = {
+            label: (one.get(label) or [_NOTHING], other.get(label) or [_NOTHING])
             for label in dict.fromkeys([*one, *other])
             if one.get(label) or other.get(label)
-        ]
+        }
         if rows:
-            found.append(Section(heading, rows))
+            found[heading] = rows
     return found
 
 
