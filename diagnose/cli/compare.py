@@ -18,9 +18,8 @@ from diagnose.cli.options import (
     option,
     path,
 )
-from diagnose.cli.output import Color, clean, note, say, show, write
+from diagnose.cli.output import Color, note, save, show, write
 from diagnose.errors import InputError
-from diagnose.runtime.files import write_text
 
 if TYPE_CHECKING:
     from diagnose.diagnosis import Diagnosis
@@ -69,8 +68,7 @@ def compare(
 
     comparison = compared(*found)
     if page is not None:
-        write_text(page, report.html(comparison, title=title, redact=not no_redact))
-        say(f"wrote {clean(str(page))}")
+        save(page, report.html(comparison, title=title, redact=not no_redact))
     if output is Format.json:
         write(report.as_json(comparison) + "\n", encoding="utf-8")
     else:

@@ -28,10 +28,9 @@ from diagnose.cli.options import (
     option,
     path,
 )
-from diagnose.cli.output import Color, clean, note, say, show, write
+from diagnose.cli.output import Color, clean, note, save, say, show, write
 from diagnose.errors import InputError
 from diagnose.runtime.command import INTERRUPTED, return_memory
-from diagnose.runtime.files import write_text
 from diagnose.text.ranks import counted
 
 if TYPE_CHECKING:
@@ -122,8 +121,7 @@ def _executor(
 
     if where is Where.dask:
         return stack.enter_context(dask(scheduler))
-    count = workers or cores()
-    return local(count), count
+    return local(workers or cores()), workers or cores()
 
 
 def _end(summary: Summary, results: Path) -> None:
@@ -303,45 +301,30 @@ def fleet(
         export(folder, table)
         say(f"wrote {clean(str(table))}")
     if reports:
-        _write_reports(jobs, folder, reports, patterns or (), redact=not no_redact)
+        from diagnose.fleet.reports import write_reports
+
+        count = write_reports(
+            jobs, folder, reports, patterns=patterns or (), redact=not no_redact, warn=note
+        )
+        say(f"{counted(count, 'post-mortem')} in {clean(str(folder / 'reports'))}")
     found = summarise(
         jobs, by=by, titles={name: one.title for name, one in catalog.classes.items()},
         results=folder, catalog=catalog, filters=filters, price=price,
         checkpoint_h=checkpoint_every / 60, topology=read_topology(topology) if topology else None,
     )  # fmt: skip
     if page is not None:
-        _write_page(found, page, folder, title, redact=not no_redact)
+        from diagnose.report.fleet import html
+
+        links = html.link_base(page, folder)
+        save(page, html.render(found, links=links, title=title, redact=not no_redact))
     if metrics is not None:
-        _write_metrics(found, metrics)
+        from diagnose.report.fleet.metrics import render
+
+        save(metrics, render(found))
     if list_jobs:
         _print_jobs(jobs, output, color, top)
     else:
         _print(found, output, color, top)
-
-
-def _write_reports(
-    jobs: Jobs, folder: Path, most: int, patterns: Sequence[Path], *, redact: bool
-) -> None:
-    from diagnose.fleet.reports import write_reports
-
-    given = tuple(str(path) for path in patterns)
-    count = write_reports(jobs, folder, most, patterns=given, redact=redact, warn=note)
-    say(f"{counted(count, 'post-mortem')} in {clean(str(folder / 'reports'))}")
-
-
-def _write_page(found: Fleet, page: Path, folder: Path, title: str | None, *, redact: bool) -> None:
-    from diagnose.report.fleet import html
-
-    links = html.link_base(page, folder)
-    write_text(page, html.render(found, links=links, title=title, redact=redact))
-    say(f"wrote {clean(str(page))}")
-
-
-def _write_metrics(found: Fleet, target: Path) -> None:
-    from diagnose.report.fleet.metrics import render
-
-    write_text(target, render(found))
-    say(f"wrote {clean(str(target))}")
 
 
 def _filter(
@@ -350,11 +333,9 @@ def _filter(
     """What the options ask for, and in words."""
     from diagnose.fleet.grouping import Filter
 
-    now, shown = time.time(), []
-    for word, given in (("since", since), ("until", until)):
-        shown += [f"{word} {given}"] if given else []
+    now, pairs = time.time(), []
+    shown = [f"{word} {given}" for word, given in (("since", since), ("until", until)) if given]
     shown += [", ".join(causes)] if causes else []
-    pairs = []
     for text in labels:
         name, equals, value = text.partition("=")
         if not equals or not name:
@@ -374,14 +355,11 @@ def _print_jobs(jobs: Jobs, output: FleetFormat, color: Color, top: int | None) 
     from diagnose.report.fleet import terminal, words
 
     if output is FleetFormat.terminal:
-        found = listed(jobs)
-        show(color, lambda console: terminal.render_jobs(found, console, top))
-        return
-    found = listed(jobs, top)
-    if output is FleetFormat.json:
-        write(words.jobs_json(found) + "\n", encoding="utf-8")
+        show(color, lambda console: terminal.render_jobs(listed(jobs), console, top))
+    elif output is FleetFormat.json:
+        write(words.jobs_json(listed(jobs, top)) + "\n", encoding="utf-8")
     elif output is FleetFormat.csv:
-        write(words.jobs_csv(found), encoding="utf-8")
+        write(words.jobs_csv(listed(jobs, top)), encoding="utf-8")
     else:
         raise InputError("--jobs is printed as terminal, json or csv")
 

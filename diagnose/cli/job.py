@@ -29,13 +29,12 @@ from diagnose.cli.options import (
     Workers,
     option,
 )
-from diagnose.cli.output import Color, clean, console, say, write
+from diagnose.cli.output import Color, clean, console, save, say, write
 from diagnose.cli.output import note as tell
 from diagnose.errors import InputError
 from diagnose.memory.place import recalled
 from diagnose.report import RENDERERS, Wish, rendered
 from diagnose.runtime.command import held, one_thread
-from diagnose.runtime.files import write_text
 from diagnose.text.ranks import counted
 
 if TYPE_CHECKING:
@@ -304,9 +303,8 @@ def report(
     if str(output) == STDIN:
         write(page, encoding="utf-8")
     else:
-        write_text(output, page)
         say(f"{diagnosis.verdict.upper()}: {clean(diagnosis.root_cause.title)}")
-        say(f"wrote {clean(str(output))}")
+        save(output, page)
         if open_it:
             typer.launch(output.resolve().as_uri())
     end(diagnosis, fails)
@@ -342,6 +340,5 @@ def issue(
     if str(output) == STDIN:
         write(text, encoding="utf-8")
     else:
-        write_text(output, text)
-        say(f"wrote {clean(str(output))}")
+        save(output, text)
     end(diagnosis, [])
