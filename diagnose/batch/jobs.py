@@ -29,6 +29,7 @@ from diagnose.batch.layout import (
     layout,
     note_of,
     together,
+    unpacked,
 )
 from diagnose.errors import InputError
 from diagnose.ingest.find import MAX_FILES
@@ -246,9 +247,7 @@ def _sum(files: Sequence[File], root: str) -> tuple[int, float, str]:
 
 def is_log(name: str) -> bool:
     """Whether a loose file is taken for a log of a job, by its name."""
-    bare = name.lower()
-    for packed in PACKED:
-        bare = bare.removesuffix(packed)
+    bare = unpacked(name.lower())
     if {bare, os.path.splitext(bare)[1]} & NO_LOGS:  # noqa: PTH122
         return False
     return _LOG_NAME.search(bare) is not None or not (
@@ -258,9 +257,7 @@ def is_log(name: str) -> bool:
 
 def log_id(name: str) -> str | None:
     """The job id in a log's name."""
-    for packed in PACKED:
-        name = name.removesuffix(packed)
-    match = _LOG_ID.search(name)
+    match = _LOG_ID.search(unpacked(name))
     return (match["id"] or match["pbs"]) if match else None
 
 

@@ -166,7 +166,10 @@ class Listed:
 
 def listed(jobs: Jobs, most: int | None = None) -> list[Listed]:
     """The jobs that went wrong, the latest first, at most so many."""
-    rows = jobs.in_time(np.flatnonzero(jobs.troubled))[::-1][:most]
+    return _listed(jobs, jobs.in_time(np.flatnonzero(jobs.troubled))[::-1][:most])
+
+
+def _listed(jobs: Jobs, rows: np.ndarray) -> list[Listed]:
     return [
         Listed(
             job=name, time=moment(jobs.time[row]), verdict=verdict, cause=cause or UNKNOWN,
@@ -182,19 +185,14 @@ def listed(jobs: Jobs, most: int | None = None) -> list[Listed]:
 
 
 def _overview(jobs: Jobs, hosts: int) -> Overview:
-    def having(verdict: str) -> int:
-        return int(jobs.verdict.where(verdict.__eq__).sum())
-
+    counts = np.bincount(jobs.verdict.codes, minlength=len(jobs.verdict.values)).tolist()
+    having = dict(zip(jobs.verdict.values, counts, strict=True))
+    verdicts = ("hung", "failed", "healthy", "running", "unknown", OTHER)
     costs = jobs.gpu_hours_lost[jobs.troubled]
     first, last = span(jobs.time)
     return Overview(
         jobs=len(jobs),
-        hung=having("hung"),
-        failed=having("failed"),
-        healthy=having("healthy"),
-        running=having("running"),
-        unknown=having("unknown"),
-        other=having(OTHER),
+        **{name: having.get(name, 0) for name in verdicts},
         unreadable=int(jobs.unreadable.sum()),
         hosts=hosts,
         gpu_hours_lost=hours(total(costs)),
@@ -207,18 +205,12 @@ def _overview(jobs: Jobs, hosts: int) -> Overview:
 
 def _worst(jobs: Jobs) -> list[Worst]:
     rows = np.flatnonzero(jobs.troubled & (jobs.gpu_hours_lost > 0))
-    rows = jobs.dearest(rows, MAX_WORST)
     return [
         Worst(
-            job=name, title=title, cause=cause, verdict=verdict,
-            culprit_hosts=jobs.culprit_hosts.of(row),
-            time=moment(jobs.time[row]),
-            gpu_hours_lost=round(float(jobs.gpu_hours_lost[row]), 2),
+            one.job, one.title, one.cause, one.verdict, one.culprit_hosts, one.time,
+            one.gpu_hours_lost or 0.0,
         )
-        for name, title, cause, verdict, row in zip(
-            jobs.names(rows), jobs.title.of(rows), jobs.cause.of(rows), jobs.verdict.of(rows),
-            rows.tolist(), strict=True,
-        )
+        for one in _listed(jobs, jobs.dearest(rows, MAX_WORST))
     ]  # fmt: skip
 
 

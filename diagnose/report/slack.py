@@ -102,14 +102,15 @@ def _sections(parts: list[str]) -> Iterator[Block]:
     text = ""
     for part in parts:
         if text and len(text) + 1 + len(part) > MAX_TEXT:
-            yield _section(text)
+            yield section(text)
             text = ""
         text = f"{text}\n{part}" if text else part
     if text:
-        yield _section(text)
+        yield section(text)
 
 
-def _section(text: str) -> Block:
+def section(text: str) -> Block:
+    """A part of a message with this text in mrkdwn."""
     return {"type": "section", "text": _mrkdwn(text)}
 
 
