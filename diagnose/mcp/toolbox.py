@@ -24,8 +24,7 @@ from diagnose.report.safe import masked_line, scrubber
 from diagnose.runtime.command import cores
 
 JobName = Annotated[
-    str,
-    Field(description="The job: its path below the root folder, or the `paste-…` of a triage."),
+    str, Field(description="The job: its path below the root folder, or the `paste-…` of a triage.")
 ]
 _MAX_ERROR = 1000  # characters
 _READS = ToolAnnotations(
@@ -67,8 +66,7 @@ class Toolbox:
             str, Field(description="Pasted log text instead of a path, as it was printed.")
         ] = "",
         why: Annotated[
-            bool,
-            Field(description="Answer with how the verdict came about instead of what to do."),
+            bool, Field(description="Answer with how the verdict came about instead of what to do.")
         ] = False,
     ) -> CallToolResult:
         """Diagnose why a distributed training job hung or died.
@@ -122,8 +120,7 @@ class Toolbox:
         self,
         job: JobName,
         project: Annotated[
-            str,
-            Field(description="nccl, pytorch, vllm, sglang, verl, deepspeed, ray or slurm."),
+            str, Field(description="nccl, pytorch, vllm, sglang, verl, deepspeed, ray or slurm.")
         ],
     ) -> CallToolResult:
         """Write the job as an issue for a project: what maintainers ask for, and what is missing.
@@ -147,16 +144,14 @@ class Toolbox:
     def explain(
         self,
         name: Annotated[
-            str,
-            Field(description="Cause class (net.fabric), setting (timeout) or signature id."),
+            str, Field(description="Cause class (net.fabric), setting (timeout) or signature id.")
         ],
     ) -> CallToolResult:
         """Explain a cause class, a setting of all frameworks, or an entry of the catalog."""
         return self._result(lambda: lookup_tools.explain(load_catalog(self._jobs.patterns), name))
 
     def match_line(
-        self,
-        text: Annotated[str, Field(description="A line of a log, or up to 20.")],
+        self, text: Annotated[str, Field(description="A line of a log, or up to 20.")]
     ) -> CallToolResult:
         """Look up which known failures match a log line, or what its words suggest."""
         scrub = scrubber(redact=self._redact)

@@ -48,11 +48,7 @@ def report(job: Job, diagnosis: Diagnosis, wish: Wish) -> str:
 
 
 def render(
-    diagnosis: Diagnosis,
-    console: Console,
-    redactor: Redactor | None = None,
-    *,
-    why: bool = False,
+    diagnosis: Diagnosis, console: Console, redactor: Redactor | None = None, *, why: bool = False
 ) -> None:
     """Print `diagnosis`; notes are left to the caller.
 

@@ -62,11 +62,7 @@ LONGER_TIMEOUT: dict[Answer, tuple[str, str]] = {
     "unknown": ("Unknown.", "It helps only if the blocking rank was still making progress."),
 }
 NO_TIMEOUT = "The cause is not a timeout."
-PHASES = {
-    "init": "initialisation",
-    "model_load": "model loading",
-    "checkpoint": "checkpointing",
-}
+PHASES = {"init": "initialisation", "model_load": "model loading", "checkpoint": "checkpointing"}
 REMEDY_GROUPS = {"now": "What to do now", "fix": "To fix it", "prevent": "To prevent it next time"}
 NEEDS = {"user": "", "admin": "Needs an administrator."}
 RISKS = {
