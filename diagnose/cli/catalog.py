@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -134,6 +135,13 @@ def _from_job(
     )
 
 
+def _fail(problems: Sequence[str]) -> None:
+    """End the command where there are problems, and print them."""
+    if problems:
+        write("".join(f"{clean(problem)}\n" for problem in problems))
+        raise typer.Exit(EXIT_PROBLEMS)
+
+
 @catalog_app.command("test")
 def catalog_test(
     entry: Annotated[str, argument("ID", "ID of a signature or known issue.")],
@@ -149,10 +157,7 @@ def catalog_test(
     from diagnose.text.ranks import counted
 
     found = entry_in(entry, [*(patterns or ()), default_dir()])
-    problems = check_entry(found)
-    if problems:
-        write("".join(f"{clean(problem)}\n" for problem in problems))
-        raise typer.Exit(EXIT_PROBLEMS)
+    _fail(check_entry(found))
     examples = counted(len(found.entry.examples), "example")
     misses = counted(len(found.entry.near_miss), "near miss", "near misses")
     write(f"{found.path}: {entry}: {examples}, {misses}: no problems\n")
@@ -201,10 +206,7 @@ def catalog_check(
 
     own = [*(directories or ()), *(patterns or ())]
     say("Checking every expression and its examples: this takes some seconds.")
-    problems = check(own)
-    if problems:
-        write("".join(f"{clean(problem)}\n" for problem in problems))
-        raise typer.Exit(EXIT_PROBLEMS)
+    _fail(check(own))
     catalog = read_catalog(list(catalog_files(own)), "own") if own else load_catalog()
     write(
         f"{counted(len(catalog.signatures), 'signature')}, "

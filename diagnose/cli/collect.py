@@ -150,21 +150,13 @@ def collect(
         write_file(program, sent())
         return
     asked = ways.Asked(slurm, kubernetes, namespace, container, context, hosts, via)
-    target = Path(_checked(output) if output else _name())
+    if output == "-":
+        raise InputError("a bundle cannot be written to standard output")
+    # Two in one second are not one.
+    target = Path(output or time.strftime(f"diagnose-%Y%m%d-%H%M%S-{os.getpid()}.tar.zst"))
     plan = ways.plan(asked, options, timeout, remote_command)
     reach = 0.0 if plan is None else _REACH_S
     _run(target, plan, options, Limits(timeout + reach, max_size, parallel), force, triage)
-
-
-def _name() -> str:
-    """Of a bundle that nobody named: two in one second are not one."""
-    return time.strftime(f"diagnose-%Y%m%d-%H%M%S-{os.getpid()}.tar.zst")
-
-
-def _checked(output: str) -> str:
-    if output == "-":
-        raise InputError("a bundle cannot be written to standard output")
-    return output
 
 
 def _run(

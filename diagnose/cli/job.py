@@ -40,7 +40,6 @@ from diagnose.text.ranks import counted
 if TYPE_CHECKING:
     from diagnose.catalog.schema import Catalog
     from diagnose.diagnosis import Confidence, Diagnosis, Verdict
-    from diagnose.ingest.source import Source
     from diagnose.job.model import Job
 
 
@@ -103,7 +102,11 @@ def _load(
         sources.insert(0, stdin_source(sys.stdin.buffer))
     _tell_compiling(patterns)
     if workers is None:
-        workers = _best(sources)
+        workers = 1
+        if sum(source.size for source in sources) >= SMALL:
+            from diagnose.job.parallel import processes
+
+            workers = processes(sources)
     engine = partial(_load_engine, later)
     job = read(sources, patterns=patterns, workers=workers, meanwhile=engine)
     job.checkpoints = saved(given, checkpoints)
@@ -137,15 +140,6 @@ def _load_engine(later: str) -> None:
     """Load what comes after the scan, while other processes are at it already."""
     for name in ("infer.pipeline", "checkpoint.tree", "job.reread", later):
         import_module(f"diagnose.{name}")
-
-
-def _best(sources: Sequence[Source]) -> int:
-    """How many processes are best."""
-    if sum(source.size for source in sources) < SMALL:
-        return 1
-    from diagnose.job.parallel import processes
-
-    return processes(sources)
 
 
 def failing(

@@ -68,10 +68,12 @@ def serve(
         from diagnose.serve import run
         from diagnose.serve.model import Settings
         from diagnose.serve.spool import prefix
+    from platformdirs import user_data_path
+
     from diagnose.runtime.command import cores
 
     settings = Settings(
-        data=data or _data_folder(),
+        data=data or user_data_path("diagnose") / "serve",
         host=host,
         port=port,
         workers=workers or max(2, cores()),
@@ -89,12 +91,6 @@ def serve(
         patterns=tuple(str(folder.resolve()) for folder in patterns or ()),
     )
     run.run(settings, lambda text: say(clean(text)))
-
-
-def _data_folder() -> Path:
-    from platformdirs import user_data_path
-
-    return user_data_path("diagnose") / "serve"
 
 
 def mcp(
