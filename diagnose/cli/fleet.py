@@ -312,19 +312,32 @@ def fleet(
         results=folder, catalog=catalog, filters=filters, price=price,
         checkpoint_h=checkpoint_every / 60, topology=read_topology(topology) if topology else None,
     )  # fmt: skip
-    if page is not None:
-        from diagnose.report.fleet import html
-
-        links = html.link_base(page, folder)
-        save(page, html.render(found, links=links, title=title, redact=not no_redact))
-    if metrics is not None:
-        from diagnose.report.fleet.metrics import render
-
-        save(metrics, render(found))
+    _save(found, folder, page, metrics, title, redact=not no_redact)
     if list_jobs:
         _print_jobs(jobs, output, color, top)
     else:
         _print(found, output, color, top)
+
+
+def _save(
+    found: Fleet,
+    folder: Path,
+    page: Path | None,
+    metrics: Path | None,
+    title: str | None,
+    *,
+    redact: bool,
+) -> None:
+    """Write the files that are wanted."""
+    if page is not None:
+        from diagnose.report.fleet import html
+
+        links = html.link_base(page, folder)
+        save(page, html.render(found, links=links, title=title, redact=redact))
+    if metrics is not None:
+        from diagnose.report.fleet.metrics import render
+
+        save(metrics, render(found))
 
 
 def _filter(

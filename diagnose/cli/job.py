@@ -297,8 +297,7 @@ def report(
     if str(output) == STDIN:
         write(page, encoding="utf-8")
     else:
-        say(f"{diagnosis.verdict.upper()}: {clean(diagnosis.root_cause.title)}")
-        save(output, page)
+        save(output, page, f"{diagnosis.verdict.upper()}: {clean(diagnosis.root_cause.title)}")
         if open_it:
             typer.launch(output.resolve().as_uri())
     end(diagnosis, fails)

@@ -67,10 +67,11 @@ def write(text: str, encoding: str | None = None) -> None:
             raise InputError(f"cannot write the output: {error.strerror}") from error
 
 
-def save(target: Path, text: str) -> None:
-    """Write a file as a whole, and say so."""
+def save(target: Path, text: str, *lines: str) -> None:
+    """Write a file as a whole; then say these lines, and that it is there."""
     write_text(target, text)
-    say(f"wrote {clean(str(target))}")
+    for line in (*lines, f"wrote {clean(str(target))}"):
+        say(line)
 
 
 def say(message: str) -> None:
