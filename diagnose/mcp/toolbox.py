@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from threading import BoundedSemaphore
 from typing import Annotated
@@ -38,7 +39,7 @@ class Toolbox:
     def __init__(self, root: Root, *, redact: bool, patterns: Sequence[Path]) -> None:
         self._root = root
         self._jobs = Jobs(root, redact=redact, patterns=patterns)
-        self._redact = redact
+        self._scrub = partial(scrubber, redact=redact)
         self._turns = BoundedSemaphore(max(2, cores()))  # of jobs that are read at once
 
     def add_to(self, server: MCPServer) -> None:
@@ -154,8 +155,7 @@ class Toolbox:
         self, text: Annotated[str, Field(description="A line of a log, or up to 20.")]
     ) -> CallToolResult:
         """Look up which known failures match a log line, or what its words suggest."""
-        scrub = scrubber(redact=self._redact)
-        return self._result(lambda: lookup_tools.match_line(self._jobs, text, scrub))
+        return self._result(lambda: lookup_tools.match_line(self._jobs, text, self._scrub()))
 
     def checkpoint(
         self,
@@ -165,8 +165,7 @@ class Toolbox:
         ] = False,
     ) -> CallToolResult:
         """Check which checkpoints are intact, what is wrong with others, and how to resume."""
-        scrub = scrubber(redact=self._redact)
-        return self._result(lambda: checkpoint(self._root, path, scrub, verify=verify))
+        return self._result(lambda: checkpoint(self._root, path, self._scrub(), verify=verify))
 
     def fleet(
         self,
@@ -180,8 +179,7 @@ class Toolbox:
         Ask it whether a failure was seen before, and on which hosts.
         """
         catalog = load_catalog(self._jobs.patterns)
-        scrub = scrubber(redact=self._redact)
-        return self._result(lambda: fleet(self._root, path, by, catalog, scrub))
+        return self._result(lambda: fleet(self._root, path, by, catalog, self._scrub()))
 
     def _result(self, make: Callable[[], Answer]) -> CallToolResult:
         """What goes to the client; an error that says what to do where there is no answer."""

@@ -245,11 +245,6 @@ def folded(
     return ordered, classes
 
 
-def alone(lane: Lane, number: int) -> LaneClass:
-    """A rank as a class of its own."""
-    return _class([lane], lane.label, [lane.rank or 0], number)
-
-
 def by_host(lanes: Iterable[Lane]) -> list[Lane]:
     """In the order of hosts, and of ranks on each."""
     return sorted(lanes, key=lambda lane: (lane.host, lane.rank or 0))
@@ -416,8 +411,11 @@ def table(picture: Lanes) -> list[LaneClass]:
     """The picture as a table: its classes, or each rank as one of its own."""
     if picture.classes:
         return picture.classes
-    lanes = enumerate(picture.lanes)
-    return [alone(lane, number) for number, lane in lanes if lane.rank is not None]
+    return [
+        _class([lane], lane.label, [lane.rank], number)
+        for number, lane in enumerate(picture.lanes)
+        if lane.rank is not None
+    ]
 
 
 def _view(ordered: list[Lane], end: int, onset: int | None) -> tuple[int, int]:
