@@ -172,9 +172,9 @@ class Live(Tally):
 
 def progress(stream: TextIO) -> Tally:
     """What fits the stream: a bar on a terminal, lines elsewhere."""
-    return (
-        Live(Console(file=stream, width=width(), height=25)) if stream.isatty() else Lines(stream)
-    )
+    if not stream.isatty():
+        return Lines(stream)
+    return Live(Console(file=stream, width=width(), height=25))
 
 
 def _last(tally: Tally, summary: Summary) -> str:
@@ -189,9 +189,9 @@ def _clock(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
-def local(workers: int, seconds: float = JOB_SECONDS) -> MakeExecutor:
-    """Pools of `workers` processes on this machine, in which a job may take so long."""
-    return lambda: Pool(workers, seconds, ["diagnose.batch.warm"])
+def local(workers: int) -> MakeExecutor:
+    """Pools of `workers` processes on this machine."""
+    return lambda: Pool(workers, JOB_SECONDS, ["diagnose.batch.warm"])
 
 
 @contextmanager
