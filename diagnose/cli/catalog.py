@@ -114,8 +114,8 @@ def _from_job(
     from diagnose.catalog.authoring import add
     from diagnose.catalog.load import default_dir
     from diagnose.cli.job import diagnosed
+    from diagnose.memory import place
     from diagnose.memory.draft import draft
-    from diagnose.memory.place import place
 
     own = [where] if where != default_dir() and any(where.rglob("*.yaml")) else []
     read, diagnosis = diagnosed([job], own, recall=False)

@@ -32,7 +32,7 @@ from diagnose.cli.options import (
 from diagnose.cli.output import Color, clean, console, save, say, write
 from diagnose.cli.output import note as tell
 from diagnose.errors import InputError
-from diagnose.memory.place import recalled
+from diagnose.memory import recalled
 from diagnose.report import RENDERERS, Wish, rendered
 from diagnose.runtime.command import held, one_thread
 from diagnose.text.ranks import counted

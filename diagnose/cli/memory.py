@@ -77,9 +77,9 @@ def confirm(
     verdicts were right here. Nothing leaves this machine, and no line of a log is kept.
     """
     from diagnose.catalog.load import load_catalog
+    from diagnose.memory import place
     from diagnose.memory.confirm import incident
     from diagnose.memory.features import features
-    from diagnose.memory.place import place
     from diagnose.memory.store import keep
     from diagnose.text.ranks import counted
 
@@ -182,7 +182,7 @@ def _decision(
     from diagnose.act import record
     from diagnose.catalog.load import load_catalog
     from diagnose.ingest.names import RESULTS
-    from diagnose.memory.place import recalled
+    from diagnose.memory import recalled
 
     now = datetime.now(UTC)
     if results is None and job.endswith(".json") and Path(job).is_file():
