@@ -308,8 +308,7 @@ def fleet(
         )
         say(f"{counted(count, 'post-mortem')} in {clean(str(folder / 'reports'))}")
     found = summarise(
-        jobs, by=by, titles={name: one.title for name, one in catalog.classes.items()},
-        results=folder, catalog=catalog, filters=filters, price=price,
+        jobs, by=by, results=folder, catalog=catalog, filters=filters, price=price,
         checkpoint_h=checkpoint_every / 60, topology=read_topology(topology) if topology else None,
     )  # fmt: skip
     _save(found, folder, page, metrics, title, redact=not no_redact)

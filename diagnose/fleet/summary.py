@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -109,7 +109,6 @@ def summarise(
     jobs: Jobs,
     *,
     by: str = CAUSE,
-    titles: Mapping[str, str] | None = None,
     results: Path | None = None,
     catalog: Catalog | None = None,
     filters: Sequence[str] = (),
@@ -119,13 +118,13 @@ def summarise(
 ) -> Fleet:
     """Everything about a fleet's jobs.
 
-    `titles` are those of the cause classes, `catalog` says what kind of cause each is (the shipped
-    one where it is None). `filters` are words for what `grouping.chosen` left of the jobs, `price`
-    and `checkpoint_h` (hours between checkpoints) are the caller's, `topology` says where the nodes
-    are. `reports` gets the post-mortems
-    which exist in the folder `results`, of the jobs that are named here.
+    `catalog` says what kind of cause each is (the shipped one where it is None). `filters` are
+    words for what `grouping.chosen` left of the jobs, `price` and `checkpoint_h` (hours between
+    checkpoints) are the caller's, `topology` says where the nodes are. `reports` gets the
+    post-mortems that exist in the folder `results`, of the jobs that are named here.
     """
     catalog = catalog or load_catalog()
+    titles = {name: one.title for name, one in catalog.classes.items()}
     causes, found_nodes = count(jobs, CAUSE, titles), nodes(jobs, catalog.node_causes, topology)
     fleet = Fleet(
         by=by,
