@@ -32,8 +32,7 @@ Words = list[str]
 
 def document(actions: Sequence[Action]) -> str:
     """The records: one object of schema `diagnose-action/1`."""
-    data = {"schema": SCHEMA, "actions": [plain(one) for one in actions]}
-    return _json(data)
+    return _json({"schema": SCHEMA, "actions": [plain(one) for one in actions]})
 
 
 def _json(data: Any) -> str:
@@ -61,11 +60,11 @@ def drains(actions: Sequence[Action], undo: bool) -> list[Words]:
         if one.action == "drain":
             reason = simple(f"diagnose {one.fingerprint} {one.reason}", 180)
             found.setdefault(reason, []).extend(one.targets)
-    commands = []
-    for reason, nodes in found.items():
-        state = ["State=RESUME"] if undo else ["State=DRAIN", f"Reason={reason}"]
-        commands.append(["scontrol", "update", f"NodeName={fold(nodes)}", *state])
-    return commands
+    return [
+        ["scontrol", "update", f"NodeName={fold(nodes)}",
+         *(["State=RESUME"] if undo else ["State=DRAIN", f"Reason={reason}"])]
+        for reason, nodes in found.items()
+    ]  # fmt: skip
 
 
 def slurm(actions: Sequence[Action], undo: bool) -> str:
@@ -107,14 +106,9 @@ def taints(actions: Sequence[Action], undo: bool) -> list[Words]:
     return found
 
 
-def kubernetes(actions: Sequence[Action], undo: bool) -> str:
-    """The same as lines of a shell."""
-    return shell(taints(actions, undo))
-
-
 def nvsentinel(actions: Sequence[Action], undo: bool) -> str:
     """A list of NVSentinel's HealthEvents, one a node."""
-    events = [
+    return _json([
         {
             "version": 1,
             "agent": "diagnose",
@@ -132,24 +126,22 @@ def nvsentinel(actions: Sequence[Action], undo: bool) -> str:
         }
         for one in _on_nodes(actions)
         for node in one.targets
-    ]
-    return _json(events)
+    ])  # fmt: skip
 
 
 def nvrx(actions: Sequence[Action], undo: bool) -> str:
     """What a node health check of NVRx is to answer, by node: `failed_checks` says unhealthy."""
-    checks = {
+    return _json({
         node: {"failed_checks": [] if undo else [f"diagnose {one.cause}"]}
         for one in _on_nodes(actions)
         for node in one.targets
-    }
-    return _json(checks)
+    })  # fmt: skip
 
 
 FORMS: Mapping[str, Callable[[Sequence[Action], bool], str]] = {
     "slurm": slurm,
     "exclude": exclude,
-    "kubernetes": kubernetes,
+    "kubernetes": lambda actions, undo: shell(taints(actions, undo)),
     "nvsentinel": nvsentinel,
     "nvrx": nvrx,
 }

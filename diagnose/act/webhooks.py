@@ -8,12 +8,12 @@ the text. Sources: Slack's Block Kit, Adaptive Cards 1.4, PagerDuty's Events API
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from diagnose.act.record import Action
 from diagnose.report.safe import escaped
-from diagnose.report.slack import mrkdwn
+from diagnose.report.slack import mrkdwn, section
 from diagnose.report.words import names
 
 _WHAT = {
@@ -37,8 +37,7 @@ def slack(action: Action, undo: bool) -> dict[str, Any]:
     """A message for an incoming webhook."""
     title, text = headline(action, undo), mrkdwn(action.reason)
     body = f"*{mrkdwn(title)}*\n{text}\n_{mrkdwn(_foot(action))}_"
-    block = {"type": "section", "text": {"type": "mrkdwn", "text": body, "verbatim": True}}
-    return {"text": mrkdwn(title), "blocks": [block]}
+    return {"text": mrkdwn(title), "blocks": [section(body)]}
 
 
 def teams(action: Action, undo: bool) -> dict[str, Any]:
@@ -119,7 +118,5 @@ WEBHOOKS: Mapping[str, Callable[[Action, bool], dict[str, Any]]] = {
 
 def bodies(name: str, actions: Sequence[Action], undo: bool) -> str:
     """The bodies of all decisions, one a line."""
-    made: Iterable[Action] = {one.key: one for one in actions}.values()
-    return "".join(
-        escaped(json.dumps(WEBHOOKS[name](one, undo), ensure_ascii=False)) + "\n" for one in made
-    )
+    made = [WEBHOOKS[name](one, undo) for one in {one.key: one for one in actions}.values()]
+    return "".join(escaped(json.dumps(one, ensure_ascii=False)) + "\n" for one in made)

@@ -29,6 +29,7 @@ from diagnose.batch.layout import (
     layout,
     note_of,
     together,
+    unpacked,
 )
 from diagnose.errors import InputError
 from diagnose.ingest.find import MAX_FILES
@@ -116,7 +117,9 @@ class Finder:
             yield self.whole(path)
             return
         of_logs = self._of_logs(logs) if loose else Layout((), Bond.OPEN)
-        of_folders = self._of_folders(folders)
+        of_folders = layout(
+            [(path, base_name(path)) for path in folders if not _is_structure(path)], self._stated
+        )
         one = Bond.MANY not in (of_logs.bond, of_folders.bond)
         if one and (loose or self._is_one(folders, of_folders)):
             yield self.whole(path, note_of(of_folders))
@@ -155,10 +158,6 @@ class Finder:
         names = [(file.path, file.name) for file in logs]
         return layout(names, lambda path: identity_of(self.place, by_path[path]), files=True)
 
-    def _of_folders(self, folders: Sequence[str]) -> Layout:
-        names = [(path, base_name(path)) for path in folders if not _is_structure(path)]
-        return layout(names, self._stated)
-
     def _stated(self, folder: str) -> Identity:
         """What the first logs below a folder tell.
 
@@ -187,15 +186,11 @@ class Finder:
         """Whether a folder is a bundle of `collect`, by its manifest or what it says of a node."""
         if any(file.name == MANIFEST and self._opens_with(file, _BUNDLE) for file in files):
             return True
-        try:
+        with suppress(OSError):
             for nodes in (folder for folder in folders if base_name(folder) == NODES):
                 for node in self.place.listing(nodes)[1][:1]:
-                    inside = self.place.listing(node)[0]
-                    return any(
-                        file.name == NODE and self._opens_with(file, _NODE) for file in inside
-                    )
-        except OSError:
-            pass
+                    inside = (file for file in self.place.listing(node)[0] if file.name == NODE)
+                    return any(self._opens_with(file, _NODE) for file in inside)
         return False
 
     def _opens_with(self, file: File, expression: re.Pattern[bytes]) -> bool:
@@ -218,8 +213,6 @@ class Finder:
 
     def _group(self, group: Sequence[File], note: str = "") -> Iterator[JobRef]:
         """Logs beside each other as one job."""
-        if not group:
-            return
         first = group[0]
         if len(group) == 1:
             ref = single(self.place, first, self.name(first.path))
@@ -254,9 +247,7 @@ def _sum(files: Sequence[File], root: str) -> tuple[int, float, str]:
 
 def is_log(name: str) -> bool:
     """Whether a loose file is taken for a log of a job, by its name."""
-    bare = name.lower()
-    for packed in PACKED:
-        bare = bare.removesuffix(packed)
+    bare = unpacked(name.lower())
     if {bare, os.path.splitext(bare)[1]} & NO_LOGS:  # noqa: PTH122
         return False
     return _LOG_NAME.search(bare) is not None or not (
@@ -266,9 +257,7 @@ def is_log(name: str) -> bool:
 
 def log_id(name: str) -> str | None:
     """The job id in a log's name."""
-    for packed in PACKED:
-        name = name.removesuffix(packed)
-    match = _LOG_ID.search(name)
+    match = _LOG_ID.search(unpacked(name))
     return (match["id"] or match["pbs"]) if match else None
 
 
@@ -361,14 +350,11 @@ def _given(place: Place, path: str, job_glob: str | None) -> Iterator[JobRef]:
             continue
         if found is not None:
             yield single(place, found, finder.name(match))
-        elif not _is_results(place, match):
-            yield finder.whole(match)
-
-
-def _is_results(place: Place, folder: str) -> bool:
-    with suppress(OSError):
-        return holds_results(*place.listing(folder))
-    return False
+            continue
+        with suppress(OSError):
+            if holds_results(*place.listing(match)):
+                continue
+        yield finder.whole(match)
 
 
 def _labelled(ref: JobRef, patterns: Sequence[re.Pattern[str]]) -> JobRef:
@@ -378,10 +364,7 @@ def _labelled(ref: JobRef, patterns: Sequence[re.Pattern[str]]) -> JobRef:
     for pattern in patterns:
         if match := pattern.search(ref.source):
             found |= {name: value for name, value in match.groupdict().items() if value}
-    id_ = found.pop("job", ref.id)
-    return JobRef(
-        id_, ref.kind, ref.source, ref.size, ref.mtime, ref.tag, ref.files, found, ref.note
-    )
+    return replace(ref, id=found.pop("job", ref.id), labels=found)
 
 
 def _compiled(text: str) -> re.Pattern[str]:

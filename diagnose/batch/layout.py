@@ -197,7 +197,7 @@ def layout(
     """The layout of paths with their names; `stated` reads what a file or folder tells."""
     pieces: dict[str, list[str]] = {}  # of one log that was rotated
     for path, name in names:
-        pieces.setdefault(_unrotated(name) if files else name, []).append(path)
+        pieces.setdefault(_ROTATED.sub("", unpacked(name)) if files else name, []).append(path)
     series: dict[tuple[str, str], list[str]] = {}
     for name in pieces:
         series.setdefault(_file_series(name) if files else _folder_series(name), []).append(name)
@@ -348,10 +348,11 @@ def _each(
         yield Unit((name,), identities.get(name, Identity()), note if likely else "")
 
 
-def _unrotated(name: str) -> str:
+def unpacked(name: str) -> str:
+    """A name without the suffixes of compression."""
     for packed in PACKED:
         name = name.removesuffix(packed)
-    return _ROTATED.sub("", name)
+    return name
 
 
 def _folder_series(name: str) -> tuple[str, str]:

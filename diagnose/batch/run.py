@@ -76,6 +76,7 @@ class Tally:
         self.total, self.unchanged = len(todo), unchanged
         self.total_bytes = sum(ref.size for ref in todo)
         self.began = time.monotonic()
+        self.show()
 
     def done(self, result: Result) -> None:
         """One job has its row."""
@@ -85,9 +86,14 @@ class Tally:
         self.errors += wrong and not verdict
         self.partly += wrong and bool(verdict)
         self.verdicts[verdict or ""] += 1
+        self.show()
 
     def end(self, summary: Summary) -> None:
         """The scan is over, also by an error or an interrupt."""
+        self.show(summary)
+
+    def show(self, summary: Summary | None = None) -> None:
+        """Show how far it is; with its `summary` a scan that is over."""
 
     @property
     def seconds(self) -> float:
@@ -122,23 +128,18 @@ class Lines(Tally):
         self.stream = stream
         self.printed_at = time.monotonic()
 
-    def start(self, todo: Collection[JobRef], unchanged: int) -> None:
+    def show(self, summary: Summary | None = None) -> None:
         """See Tally."""
-        super().start(todo, unchanged)
-        before = f", {unchanged} unchanged" if unchanged else ""
-        self._say(f"scan: {counted(self.total, 'job')}, {self.total_bytes / 2**20:.1f} MiB{before}")
-
-    def done(self, result: Result) -> None:
-        """See Tally."""
-        super().done(result)
-        if time.monotonic() - self.printed_at >= LINE_SECONDS:
-            self._say(f"scan: {self.jobs}/{counted(self.total, 'job')} · {self.text()}")
-
-    def end(self, summary: Summary) -> None:
-        """See Tally."""
-        self._say(_last(self, summary))
-
-    def _say(self, line: str) -> None:
+        jobs = counted(self.total, "job")
+        if summary is not None:
+            line = _last(self, summary)
+        elif not self.jobs:
+            before = f", {self.unchanged} unchanged" if self.unchanged else ""
+            line = f"scan: {jobs}, {self.total_bytes / 2**20:.1f} MiB{before}"
+        elif time.monotonic() - self.printed_at >= LINE_SECONDS:
+            line = f"scan: {self.jobs}/{jobs} · {self.text()}"
+        else:
+            return
         self.printed_at = time.monotonic()
         print(line, file=self.stream, flush=True)
 
@@ -148,45 +149,32 @@ class Live(Tally):
 
     def __init__(self, console: Console) -> None:
         super().__init__()
+        text = TextColumn("{task.completed:.0f}/{task.total:.0f} jobs · {task.description}")
         self.console = console
         self.bar = Bar(
-            BarColumn(bar_width=30),
-            TextColumn("{task.completed:.0f}/{task.total:.0f} jobs · {task.description}"),
-            console=console,
-            auto_refresh=False,
-            transient=True,
+            BarColumn(bar_width=30), text, console=console, auto_refresh=False, transient=True
         )
         self.task = self.bar.add_task("", total=None)
         self.drawn = 0.0
 
-    def start(self, todo: Collection[JobRef], unchanged: int) -> None:
+    def show(self, summary: Summary | None = None) -> None:
         """See Tally."""
-        super().start(todo, unchanged)
-        self.bar.start()
-        self._draw()
-
-    def done(self, result: Result) -> None:
-        """See Tally."""
-        super().done(result)
-        if time.monotonic() - self.drawn > 0.2:
-            self._draw()
-
-    def end(self, summary: Summary) -> None:
-        """See Tally."""
-        self.bar.stop()
-        self.console.print(_last(self, summary), markup=False, highlight=False)
-
-    def _draw(self) -> None:
-        self.drawn = time.monotonic()
-        self.bar.update(self.task, total=self.total, completed=self.jobs, description=self.text())
-        self.bar.refresh()
+        if summary is not None:
+            self.bar.stop()
+            self.console.print(_last(self, summary), markup=False, highlight=False)
+        elif time.monotonic() - self.drawn > 0.2:
+            self.bar.start()
+            self.drawn = time.monotonic()
+            text = self.text()
+            self.bar.update(self.task, total=self.total, completed=self.jobs, description=text)
+            self.bar.refresh()
 
 
 def progress(stream: TextIO) -> Tally:
     """What fits the stream: a bar on a terminal, lines elsewhere."""
-    return (
-        Live(Console(file=stream, width=width(), height=25)) if stream.isatty() else Lines(stream)
-    )
+    if not stream.isatty():
+        return Lines(stream)
+    return Live(Console(file=stream, width=width(), height=25))
 
 
 def _last(tally: Tally, summary: Summary) -> str:
@@ -201,9 +189,9 @@ def _clock(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
-def local(workers: int, seconds: float = JOB_SECONDS) -> MakeExecutor:
-    """Pools of `workers` processes on this machine, in which a job may take so long."""
-    return lambda: Pool(workers, seconds, ["diagnose.batch.warm"])
+def local(workers: int) -> MakeExecutor:
+    """Pools of `workers` processes on this machine."""
+    return lambda: Pool(workers, JOB_SECONDS, ["diagnose.batch.warm"])
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,9 +21,7 @@ from diagnose.job.load import read
 if TYPE_CHECKING:
     from diagnose.job.model import Job
 
-_COLUMNS = (
-    "job", "source", "labels", "verdict", "started", "ended", "tag", "frameworks", "ranks", "mtime",
-)  # fmt: skip
+
 _NUMBER = re.compile(r"\d+|(?<![A-Za-z0-9])[0-9a-f]{6,}(?![A-Za-z0-9])")
 _ENDED = "healthy"
 _WHOSE = ("user", "owner", "account", "team", "name", "job_name", "experiment")
@@ -57,12 +55,10 @@ class Stored:
 
 def stored_jobs(folder: Path) -> list[Stored]:
     """All jobs of the results in a folder. Raises InputError."""
-    found = []
-    for row in rows_of(folder, _COLUMNS):
-        values = dict(zip(_COLUMNS, row, strict=True))
-        values |= {"labels": json.loads(values["labels"] or "{}"), "tag": values["tag"] or ""}
-        found.append(Stored(**values))
-    return found
+    columns = [one.name for one in fields(Stored)]
+    rows = (dict(zip(columns, row, strict=True)) for row in rows_of(folder, columns))
+    labelled = (row | {"labels": json.loads(row["labels"] or "{}")} for row in rows)
+    return [Stored(**row | {"tag": row["tag"] or ""}) for row in labelled]
 
 
 def named(jobs: Sequence[Stored], name: str) -> Stored:

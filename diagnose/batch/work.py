@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from diagnose.batch.jobs import JobRef
 from diagnose.batch.layout import note_of_archive
 from diagnose.batch.names import shown
 from diagnose.catalog.load import load_catalog
-from diagnose.checkpoint.model import Inspection, newest
+from diagnose.checkpoint.model import newest
 from diagnose.cost import gpu_hours, moment, ranks_of, span, standstill
 from diagnose.diagnosis import WELL, Diagnosis
 from diagnose.errors import InputError
@@ -39,10 +40,6 @@ from diagnose.redact.redactor import secrets_only
 from diagnose.report.safe import escaped, learn_around, masked_strings
 from diagnose.runtime.workers import memory_bound
 
-if TYPE_CHECKING:
-    from diagnose.job.model import Job
-
-
 ERROR_LIMIT = 600  # characters of an error
 NOTE_LIMIT = 300
 MAX_NOTES = 10
@@ -55,9 +52,7 @@ def row_of(ref: JobRef, job: Job, diagnosis: Diagnosis) -> dict[str, Any]:
     still = standstill(diagnosis, ended)
     ranks = ranks_of(facts, diagnosis.culprits.ranks)
     labels = {**_stated(job), **ref.labels}  # who named the folders knows best
-    hung = 0.0 if diagnosis.verdict in WELL else None
-    if still is not None:
-        hung = still.seconds
+    hung = still.seconds if still else 0.0 if diagnosis.verdict in WELL else None
     return _bare(replace(ref, labels=labels), job.catalog.revision) | {
         "verdict": diagnosis.verdict,
         "class": root.cause,
@@ -138,10 +133,9 @@ def problems(ref: JobRef, sources: Sequence[Source]) -> str | None:
         parts = dict.fromkeys(part for part in [*source.note.split("; "), *source.notes] if part)
         notes = [part for part in parts if _matters(source, part)]
         if notes:
-            name = source.name
-            if archive and not name.startswith(archive):
-                name = f"{archive}!{name}"
-            found.append(f"{name}: {'; '.join(dict.fromkeys(notes))}")
+            inside = archive and not source.name.startswith(archive)
+            name = f"{archive}!{source.name}" if inside else source.name
+            found.append(f"{name}: {'; '.join(notes)}")
     if not found:
         return None
     more = f" (and {len(found) - 3} more)" if len(found) > 3 else ""
@@ -182,14 +176,16 @@ class Result:
 
 def diagnose_one(ref: JobRef, options: Options) -> Result:
     """Diagnose one job. Never raises: what goes wrong is a row with `error`."""
-    catalog = ""
+    catalog, final = "", True
     try:
         catalog = load_catalog([Path(path) for path in options.patterns]).revision
         if ref.kind == "missing":
             return Result(error_row(ref, catalog, ref.note), final=False)
         with memory_bound(options.memory):
             job = read(sources_of(ref), patterns=options.patterns)
-            job.checkpoints = _checkpoints(ref)
+            with suppress(InputError):
+                if ref.kind == "folder":  # archives are not searched
+                    job.checkpoints = saved([], [ref.source])
             diagnosis = diagnose(job)
             several = _several(ref, job)
             row = row_of(replace(ref, note=ref.note or several), job, diagnosis)
@@ -199,10 +195,10 @@ def diagnose_one(ref: JobRef, options: Options) -> Result:
     except MemoryError:
         error = "exceeded the memory limit of a worker"
     except OSError as problem:
-        return Result(error_row(ref, catalog, reason(problem)), final=False)
+        error, final = reason(problem), False
     except Exception as problem:
         error = f"internal error, please report it: {type(problem).__name__}: {problem}"
-    return Result(error_row(ref, catalog, error))
+    return Result(error_row(ref, catalog, error), final=final)
 
 
 def _several(ref: JobRef, job: Job) -> str:
@@ -258,16 +254,6 @@ def _remote_folder(place: Place, folder: str, base: str | None = None) -> list[S
         for path, why in missed
     ]
     return sorted(sources, key=lambda source: source.name)
-
-
-def _checkpoints(ref: JobRef) -> Inspection | None:
-    """The checkpoints in a job's folder; archives are not searched."""
-    if ref.kind != "folder":
-        return None
-    try:
-        return saved([], [ref.source])
-    except InputError:
-        return None
 
 
 def _json(job: Job, diagnosis: Diagnosis) -> str:

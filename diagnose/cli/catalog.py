@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from diagnose.cli.options import ColorOption, Memory, Patterns, path
+from diagnose.cli.options import ColorOption, Memory, Patterns, argument, option, path
 from diagnose.cli.output import Color, clean, say, show, write
 from diagnose.errors import InputError
 
@@ -18,10 +19,7 @@ catalog_app = typer.Typer(rich_markup_mode=None)
 
 def explain(
     name: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME", help="A cause class (net.fabric), a setting (timeout) or a signature."
-        ),
+        str, argument("NAME", "A cause class (net.fabric), a setting (timeout) or a signature.")
     ],
     patterns: Patterns = None,
     color: ColorOption = Color.auto,
@@ -41,12 +39,8 @@ def explain(
 
 @catalog_app.command("list")
 def catalog_list(
-    cause: Annotated[
-        str | None, typer.Option("--class", metavar="CLASS", help="Only this cause class.")
-    ] = None,
-    role: Annotated[
-        str | None, typer.Option("--role", metavar="ROLE", help="Only this causal role.")
-    ] = None,
+    cause: Annotated[str | None, option("--class", "Only this cause class.", "CLASS")] = None,
+    role: Annotated[str | None, option("--role", "Only this causal role.", "ROLE")] = None,
     patterns: Patterns = None,
 ) -> None:
     """List signatures and known issues with ID, role, class and title."""
@@ -68,24 +62,20 @@ def catalog_list(
 
 @catalog_app.command("new")
 def catalog_new(
-    entry: Annotated[str, typer.Argument(metavar="ID", help="PRODUCT.FAMILY.NAME of the entry.")],
-    role: Annotated[str, typer.Option("--role", metavar="ROLE", help="Its causal role.")] = "cause",
-    cause: Annotated[
-        str, typer.Option("--class", metavar="CLASS", help="Its cause class, for role cause.")
-    ] = "",
-    line: Annotated[
-        str, typer.Option("--line", metavar="TEXT", help="A line that it must match.")
-    ] = "",
+    entry: Annotated[str, argument("ID", "PRODUCT.FAMILY.NAME of the entry.")],
+    role: Annotated[str, option("--role", "Its causal role.", "ROLE")] = "cause",
+    cause: Annotated[str, option("--class", "Its cause class, for role cause.", "CLASS")] = "",
+    line: Annotated[str, option("--line", "A line that it must match.", "TEXT")] = "",
     job: Annotated[
         str,
-        typer.Option(
+        option(
             "--from",
-            metavar="JOB",
-            help="A job that was confirmed: draft it from the most telling line of its logs.",
+            "A job that was confirmed: draft it from the most telling line of its logs.",
+            "JOB",
         ),
     ] = "",
     reference: Annotated[
-        str, typer.Option("--reference", metavar="URL", help="With --from: where it is known from.")
+        str, option("--reference", "With --from: where it is known from.", "URL")
     ] = "",
     memory: Memory = None,
     patterns: Patterns = None,
@@ -123,12 +113,12 @@ def _from_job(
     """Draft an entry; `where` is its folder."""
     from diagnose.catalog.authoring import add
     from diagnose.catalog.load import default_dir
-    from diagnose.cli.job import read_and_diagnosed
+    from diagnose.cli.job import diagnosed
+    from diagnose.memory import place
     from diagnose.memory.draft import draft
-    from diagnose.memory.place import place
 
     own = [where] if where != default_dir() and any(where.rglob("*.yaml")) else []
-    read, diagnosis = read_and_diagnosed([job], own, (), None)
+    read, diagnosis = diagnosed([job], own, recall=False)
     file = place(memory)
     made = draft(read, diagnosis, file if file.is_file() else None, reference)
     cause = cause or made.cause
@@ -145,9 +135,16 @@ def _from_job(
     )
 
 
+def _fail(problems: Sequence[str]) -> None:
+    """End the command where there are problems, and print them."""
+    if problems:
+        write("".join(f"{clean(problem)}\n" for problem in problems))
+        raise typer.Exit(EXIT_PROBLEMS)
+
+
 @catalog_app.command("test")
 def catalog_test(
-    entry: Annotated[str, typer.Argument(metavar="ID", help="ID of a signature or known issue.")],
+    entry: Annotated[str, argument("ID", "ID of a signature or known issue.")],
     patterns: Patterns = None,
 ) -> None:
     """Check one entry and its examples.
@@ -160,10 +157,7 @@ def catalog_test(
     from diagnose.text.ranks import counted
 
     found = entry_in(entry, [*(patterns or ()), default_dir()])
-    problems = check_entry(found)
-    if problems:
-        write("".join(f"{clean(problem)}\n" for problem in problems))
-        raise typer.Exit(EXIT_PROBLEMS)
+    _fail(check_entry(found))
     examples = counted(len(found.entry.examples), "example")
     misses = counted(len(found.entry.near_miss), "near miss", "near misses")
     write(f"{found.path}: {entry}: {examples}, {misses}: no problems\n")
@@ -171,7 +165,7 @@ def catalog_test(
 
 @catalog_app.command("where")
 def catalog_where(
-    line: Annotated[str, typer.Argument(metavar="TEXT", help="A line, as it is in the log.")],
+    line: Annotated[str, argument("TEXT", "A line, as it is in the log.")],
     patterns: Patterns = None,
 ) -> None:
     """Show which entries match a line, or nearly do.
@@ -197,8 +191,7 @@ def catalog_schema() -> None:
 @catalog_app.command("check")
 def catalog_check(
     directories: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="DIR", parser=path, help="Folders with your own signatures."),
+        list[Path] | None, argument("DIR", "Folders with your own signatures.", parser=path)
     ] = None,
     patterns: Patterns = None,
 ) -> None:
@@ -213,10 +206,7 @@ def catalog_check(
 
     own = [*(directories or ()), *(patterns or ())]
     say("Checking every expression and its examples: this takes some seconds.")
-    problems = check(own)
-    if problems:
-        write("".join(f"{clean(problem)}\n" for problem in problems))
-        raise typer.Exit(EXIT_PROBLEMS)
+    _fail(check(own))
     catalog = read_catalog(list(catalog_files(own)), "own") if own else load_catalog()
     write(
         f"{counted(len(catalog.signatures), 'signature')}, "

@@ -5,13 +5,12 @@ Heavy imports stand inside the command, as in `cli`.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diagnose.cli.options import ColorOption, path
+from diagnose.cli.options import ColorOption, Format, OutputFormat, argument, option, path
 from diagnose.cli.output import Color, clean, say, show, write
 
 if TYPE_CHECKING:
@@ -20,40 +19,26 @@ if TYPE_CHECKING:
 EXIT_DAMAGED = 1
 
 
-class Format(StrEnum):
-    """What `checkpoint` prints."""
-
-    terminal = "terminal"
-    json = "json"
-
-
 def checkpoint(
     paths: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="PATH...", help="Checkpoints, folders that contain checkpoints, or URLs."
-        ),
+        list[str], argument("PATH...", "Checkpoints, folders that contain checkpoints, or URLs.")
     ],
-    output: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.terminal,
+    output: OutputFormat = Format.terminal,
     verify: Annotated[
-        bool,
-        typer.Option(
-            "--verify", help="Read every byte and verify the checksums stored in the files."
-        ),
+        bool, option("--verify", "Read every byte and verify the checksums stored in the files.")
     ] = False,
     logs: Annotated[
         list[Path] | None,
-        typer.Option(
+        option(
             "--logs",
-            metavar="PATH",
+            "Logs of the run, to estimate the work that resuming repeats.",
+            "PATH",
             parser=path,
-            help="Logs of the run, to estimate the work that resuming repeats.",
         ),
     ] = None,
     color: ColorOption = Color.auto,
     exit_code: Annotated[
-        bool,
-        typer.Option("--exit-code", help="Exit with status 1 unless every checkpoint is intact."),
+        bool, option("--exit-code", "Exit with status 1 unless every checkpoint is intact.")
     ] = False,
 ) -> None:
     """Check which checkpoints are intact, and how to resume.
@@ -68,9 +53,9 @@ def checkpoint(
     from diagnose.report import checkpoint as report
 
     if output is Format.json:
-        from diagnose.report.safe import escaped
+        from diagnose.report.safe import escaped, masked_strings
 
-        write(escaped(report.masked(inspection).to_json()) + "\n", encoding="utf-8")
+        write(escaped(masked_strings(inspection).to_json()) + "\n", encoding="utf-8")
     else:
         show(color, lambda console: report.render(inspection, console, lost))
     for note in inspection.notes[:10]:

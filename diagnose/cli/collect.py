@@ -9,12 +9,13 @@ import os
 import re
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diagnose.cli.options import file_path
+from diagnose.cli.options import file_path, option
 from diagnose.cli.output import clean, say, write
 from diagnose.errors import InputError
 from diagnose.runtime.command import INTERRUPTED
@@ -45,83 +46,58 @@ def _given(text: str) -> str:
     return text
 
 
-def _option(*names: str, metavar: str, help: str) -> typer.models.OptionInfo:  # noqa: A002
-    """An option with a value that must not be empty."""
-    return typer.Option(*names, metavar=metavar, help=help, parser=_given)  # type: ignore[no-any-return]
-
-
+_option = partial(option, parser=_given)  # with a value that must not be empty
 _BUNDLE = ".tar.zst, .tar.gz, .tar, or a folder (default: a .tar.zst with the time, here)."
 _SENT = "How `diagnose` is started there (default: it is sent; --via: the same Python as here)."
-Output = Annotated[str | None, _option("-o", "--output", metavar="PATH", help=f"Bundle: {_BUNDLE}")]
-Slurm = Annotated[
-    str | None, _option("--slurm", metavar="JOB", help="All nodes of this job, with srun.")
-]
+Output = Annotated[str | None, _option("-o --output", f"Bundle: {_BUNDLE}", "PATH")]
+Slurm = Annotated[str | None, _option("--slurm", "All nodes of this job, with srun.", "JOB")]
 Kubernetes = Annotated[
-    str | None,
-    _option("--kubernetes", metavar="LABELS", help="All pods with these labels, with kubectl."),
+    str | None, _option("--kubernetes", "All pods with these labels, with kubectl.", "LABELS")
 ]
-Namespace = Annotated[
-    str | None, _option("-n", "--namespace", metavar="NAME", help="Namespace of the pods.")
-]
+Namespace = Annotated[str | None, _option("-n --namespace", "Namespace of the pods.", "NAME")]
 Container = Annotated[
-    str | None, _option("--container", metavar="NAME", help="Which one (default: as kubectl).")
+    str | None, _option("--container", "Which one (default: as kubectl).", "NAME")
 ]
-Context = Annotated[
-    str | None, _option("--context", metavar="NAME", help="Context of kubectl's configuration.")
-]
+Context = Annotated[str | None, _option("--context", "Context of kubectl's configuration.", "NAME")]
 Hosts = Annotated[
-    str | None,
-    _option("--hosts", metavar="HOSTS", help="All hosts of a file, of - or of a list, with ssh."),
+    str | None, _option("--hosts", "All hosts of a file, of - or of a list, with ssh.", "HOSTS")
 ]
 Via = Annotated[
-    str | None,
-    _option("--via", metavar="COMMAND", help="Any launcher, such as 'mpirun -npernode 1'."),
+    str | None, _option("--via", "Any launcher, such as 'mpirun -npernode 1'.", "COMMAND")
 ]
-Triage = Annotated[bool, typer.Option("--triage", help="Diagnose the bundle at once.")]
+Triage = Annotated[bool, option("--triage", "Diagnose the bundle at once.")]
 Pids = Annotated[
-    list[int] | None,
-    typer.Option("--pid", metavar="PID", min=1, help="The job's process, with all it started."),
+    list[int] | None, option("--pid", "The job's process, with all it started.", "PID", min=1)
 ]
-Job = Annotated[
-    str | None, _option("--job", metavar="ID", help="The job's id, where a node has several.")
-]
+Job = Annotated[str | None, _option("--job", "The job's id, where a node has several.", "ID")]
 Seconds = Annotated[
-    float,
-    typer.Option(
-        "--seconds", metavar="S", min=0.1, max=600, help="Between the two samples of usage."
-    ),
+    float, option("--seconds", "Between the two samples of usage.", "S", min=0.1, max=600)
 ]
 Timeout = Annotated[
-    float,
-    typer.Option(
-        "--timeout", metavar="S", min=1, max=86400, help="Seconds that one node may take."
-    ),
+    float, option("--timeout", "Seconds that one node may take.", "S", min=1, max=86400)
 ]
 MaxSize = Annotated[
     int,
-    typer.Option(
+    option(
         "--max-size",
-        metavar="SIZE",
+        "What one node may answer with (default: 512M).",
+        "SIZE",
         parser=size,
         show_default=False,
-        help="What one node may answer with (default: 512M).",
     ),
 ]
 Parallel = Annotated[
-    int,
-    typer.Option(
-        "--parallel", metavar="N", min=1, max=1024, help="Nodes that are reached at a time."
-    ),
+    int, option("--parallel", "Nodes that are reached at a time.", "N", min=1, max=1024)
 ]
-RemoteCommand = Annotated[str | None, _option("--remote-command", metavar="COMMAND", help=_SENT)]
-Force = Annotated[bool, typer.Option("--force", help="Replace a bundle that exists.")]
+RemoteCommand = Annotated[str | None, _option("--remote-command", _SENT, "COMMAND")]
+Force = Annotated[bool, option("--force", "Replace a bundle that exists.")]
 Program = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--write-program",
-        metavar="FILE",
+        "Write what is sent to nodes to a file, for any Python from 3.10 on, and end.",
+        "FILE",
         parser=file_path,
-        help="Write what is sent to nodes to a file, for any Python from 3.10 on, and end.",
     ),
 ]
 # What a node is asked for; see `diagnose.collect.reach.remote`.
@@ -174,21 +150,13 @@ def collect(
         write_file(program, sent())
         return
     asked = ways.Asked(slurm, kubernetes, namespace, container, context, hosts, via)
-    target = Path(_checked(output) if output else _name())
+    if output == "-":
+        raise InputError("a bundle cannot be written to standard output")
+    # Two in one second are not one.
+    target = Path(output or time.strftime(f"diagnose-%Y%m%d-%H%M%S-{os.getpid()}.tar.zst"))
     plan = ways.plan(asked, options, timeout, remote_command)
     reach = 0.0 if plan is None else _REACH_S
     _run(target, plan, options, Limits(timeout + reach, max_size, parallel), force, triage)
-
-
-def _name() -> str:
-    """Of a bundle that nobody named: two in one second are not one."""
-    return time.strftime(f"diagnose-%Y%m%d-%H%M%S-{os.getpid()}.tar.zst")
-
-
-def _checked(output: str) -> str:
-    if output == "-":
-        raise InputError("a bundle cannot be written to standard output")
-    return output
 
 
 def _run(

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from diagnose.cli.options import ColorOption, Patterns, Title, file_path, path
-from diagnose.cli.output import Color, clean, note, say, show, write
+from diagnose.cli.options import (
+    ColorOption,
+    Format,
+    NoRedact,
+    OutputFormat,
+    Patterns,
+    Title,
+    argument,
+    file_path,
+    option,
+    path,
+)
+from diagnose.cli.output import Color, note, save, show, write
 from diagnose.errors import InputError
-from diagnose.runtime.files import write_text
 
 if TYPE_CHECKING:
     from diagnose.diagnosis import Diagnosis
@@ -21,46 +28,31 @@ if TYPE_CHECKING:
 _USE = "diagnose compare GOOD BAD, or diagnose compare BAD --jobs RESULTS --last-good"
 
 
-class Format(StrEnum):
-    """What `compare` prints."""
-
-    terminal = "terminal"
-    json = "json"
-
-
 def compare(
     runs: Annotated[
         list[str],
-        typer.Argument(
-            metavar="GOOD BAD",
-            help="Two runs: a log, folder, archive or bundle each; with --jobs ids of jobs.",
+        argument(
+            "GOOD BAD", "Two runs: a log, folder, archive or bundle each; with --jobs ids of jobs."
         ),
     ],
     jobs: Annotated[
-        Path | None,
-        typer.Option(
-            "--jobs", metavar="RESULTS", parser=path, help="The runs are jobs of these results."
-        ),
+        Path | None, option("--jobs", "The runs are jobs of these results.", "RESULTS", parser=path)
     ] = None,
     last_good: Annotated[
         bool,
-        typer.Option(
-            "--last-good",
-            help="Take the last run of the same job that ended well; only BAD is given.",
+        option(
+            "--last-good", "Take the last run of the same job that ended well; only BAD is given."
         ),
     ] = False,
-    output: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.terminal,
-    everything: Annotated[bool, typer.Option("--all", help="All differences.")] = False,
+    output: OutputFormat = Format.terminal,
+    everything: Annotated[bool, option("--all", "All differences.")] = False,
     page: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", parser=file_path, help="Also write an HTML page."),
+        Path | None, option("--html", "Also write an HTML page.", "FILE", parser=file_path)
     ] = None,
     title: Title = None,
     patterns: Patterns = None,
     color: ColorOption = Color.auto,
-    no_redact: Annotated[
-        bool, typer.Option("--no-redact", help="Do not mask secrets and names in the page.")
-    ] = False,
+    no_redact: NoRedact = False,
 ) -> None:
     """Compare a bad run with a good one: what differs.
 
@@ -76,8 +68,7 @@ def compare(
 
     comparison = compared(*found)
     if page is not None:
-        write_text(page, report.html(comparison, title=title, redact=not no_redact))
-        say(f"wrote {clean(str(page))}")
+        save(page, report.html(comparison, title=title, redact=not no_redact))
     if output is Format.json:
         write(report.as_json(comparison) + "\n", encoding="utf-8")
     else:
@@ -91,7 +82,7 @@ def _given(runs: Sequence[str], patterns: Sequence[Path]) -> list[tuple[str, Job
     from diagnose.cli.job import diagnosed
     from diagnose.cli.options import named
 
-    return [(run, *diagnosed([named(run)], patterns, (), None)) for run in runs]
+    return [(run, *diagnosed([named(run)], patterns)) for run in runs]
 
 
 def _stored(

@@ -17,11 +17,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diagnose.cli.options import ColorOption, Patterns, Places, Title, file_path, named, path
-from diagnose.cli.output import Color, clean, note, say, show, write
+from diagnose.cli.options import (
+    ColorOption,
+    Patterns,
+    Places,
+    Title,
+    argument,
+    file_path,
+    named,
+    option,
+    path,
+)
+from diagnose.cli.output import Color, clean, note, save, say, show, write
 from diagnose.errors import InputError
 from diagnose.runtime.command import INTERRUPTED, return_memory
-from diagnose.runtime.files import write_text
 from diagnose.text.ranks import counted
 
 if TYPE_CHECKING:
@@ -46,54 +55,33 @@ class Where(StrEnum):
 
 
 Labels = Annotated[
-    list[str] | None,
-    typer.Option("--label", metavar="REGEX", help="Named groups in a job's path become labels."),
+    list[str] | None, option("--label", "Named groups in a job's path become labels.", "REGEX")
 ]
 Since = Annotated[
-    str | None,
-    typer.Option("--since", metavar="WHEN", help="Only jobs newer than this: 2026-11-01, 7d, 12h."),
+    str | None, option("--since", "Only jobs newer than this: 2026-11-01, 7d, 12h.", "WHEN")
 ]
 JobGlob = Annotated[
-    str | None,
-    typer.Option(
-        "--job-glob",
-        metavar="GLOB",
-        help="Which folders or files are one job, below each path.",
-    ),
+    str | None, option("--job-glob", "Which folders or files are one job, below each path.", "GLOB")
 ]
 
 
 def scan(
     archives: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="ARCHIVE...", parser=named, help="Folders of jobs, archives, logs, or URLs."
-        ),
+        list[str], argument("ARCHIVE...", "Folders of jobs, archives, logs, or URLs.", parser=named)
     ],
-    results: Annotated[
-        Path,
-        typer.Option("--output", "-o", metavar="DIR", parser=path, help="Results folder."),
-    ],
+    results: Annotated[Path, option("--output -o", "Results folder.", "DIR", parser=path)],
     workers: Annotated[
-        int,
-        typer.Option(
-            "--workers", metavar="N", min=0, help="Worker processes; 0 means one per core."
-        ),
+        int, option("--workers", "Worker processes; 0 means one per core.", "N", min=0)
     ] = 0,
     executor: Annotated[
-        Where, typer.Option("--executor", help="Run on this machine or on a Dask cluster.")
+        Where, option("--executor", "Run on this machine or on a Dask cluster.")
     ] = Where.local,
     scheduler: Annotated[
-        str | None,
-        typer.Option(
-            "--scheduler", metavar="ADDRESS", help="Dask scheduler, such as tcp://host:8786."
-        ),
+        str | None, option("--scheduler", "Dask scheduler, such as tcp://host:8786.", "ADDRESS")
     ] = None,
     resume: Annotated[
         bool,
-        typer.Option(
-            "--resume", help="Resume an existing results folder; read only new or changed jobs."
-        ),
+        option("--resume", "Resume an existing results folder; read only new or changed jobs."),
     ] = False,
     since: Since = None,
     job_glob: JobGlob = None,
@@ -133,8 +121,7 @@ def _executor(
 
     if where is Where.dask:
         return stack.enter_context(dask(scheduler))
-    count = workers or cores()
-    return local(count), count
+    return local(workers or cores()), workers or cores()
 
 
 def _end(summary: Summary, results: Path) -> None:
@@ -185,68 +172,60 @@ def number(text: str | float) -> float:
 
 By = Annotated[
     str,
-    typer.Option(
+    option(
         "--by",
-        metavar="WHAT",
-        help="Group by cause, host, week, size, framework, or a label: of the path (--label of "
+        "Group by cause, host, week, size, framework, or a label: of the path (--label of "
         "scan), or of the logs (torch, nccl, launcher …).",
+        "WHAT",
     ),
 ]
 
 
 Page = Annotated[
     Path | None,
-    typer.Option(
-        "--html", metavar="FILE", parser=file_path, help="Also write the report as an HTML page."
-    ),
+    option("--html", "Also write the report as an HTML page.", "FILE", parser=file_path),
 ]
 Table = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--table",
-        metavar="FILE",
+        "Also write the table of all jobs: Parquet, or CSV where FILE ends in .csv.",
+        "FILE",
         parser=file_path,
-        help="Also write the table of all jobs: Parquet, or CSV where FILE ends in .csv.",
     ),
 ]
 
 
 Newer = Annotated[
-    str | None,
-    typer.Option(
-        "--since", metavar="WHEN", help="Only jobs from then on: 2026-11-01 (UTC), 7d, 12h."
-    ),
+    str | None, option("--since", "Only jobs from then on: 2026-11-01 (UTC), 7d, 12h.", "WHEN")
 ]
-Older = Annotated[
-    str | None, typer.Option("--until", metavar="WHEN", help="Only jobs before: 2026-12-01, 7d.")
-]
+Older = Annotated[str | None, option("--until", "Only jobs before: 2026-12-01, 7d.", "WHEN")]
 Classes = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--class",
-        metavar="CLASS",
-        help="Only these causes count as trouble; hw is all of hw.*. Other jobs stay in the rates.",
+        "Only these causes count as trouble; hw is all of hw.*. Other jobs stay in the rates.",
+        "CLASS",
     ),
 ]
 Having = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--label",
-        metavar="NAME=VALUE",
-        help="Only jobs with this label, host, size, framework, or version (torch=2.6.0).",
+        "Only jobs with this label, host, size, framework, or version (torch=2.6.0).",
+        "NAME=VALUE",
     ),
 ]
 Price = Annotated[
-    float | None,
-    typer.Option("--gpu-hour", metavar="PRICE", parser=number, help="Price of a GPU-hour."),
+    float | None, option("--gpu-hour", "Price of a GPU-hour.", "PRICE", parser=number)
 ]
 Every = Annotated[
     float,
-    typer.Option(
+    option(
         "--checkpoint-every",
-        metavar="MINUTES",
+        "How often jobs save, for what a failure repeats.",
+        "MINUTES",
         parser=number,
-        help="How often jobs save, for what a failure repeats.",
     ),
 ]
 
@@ -260,30 +239,22 @@ class FleetFormat(StrEnum):
     slurm_exclude = "slurm-exclude"
 
 
-FleetOutput = Annotated[FleetFormat, typer.Option("--format", help="Output format.")]
+FleetOutput = Annotated[FleetFormat, option("--format", "Output format.")]
 Folder = Annotated[
-    Path,
-    typer.Argument(
-        metavar="RESULTS", parser=path, help="Results folder written by `diagnose scan`."
-    ),
+    Path, argument("RESULTS", "Results folder written by `diagnose scan`.", parser=path)
 ]
-Top = Annotated[int | None, typer.Option("--top", metavar="N", min=1, help="Rows of each list.")]
-All = Annotated[bool, typer.Option("--all", help="All rows of each list.")]
-ListJobs = Annotated[
-    bool, typer.Option("--jobs", help="List the jobs that went wrong, the latest first.")
-]
-Reports = Annotated[
-    int,
-    typer.Option("--reports", metavar="N", min=0, help="Write post-mortems of the N worst jobs."),
-]
-NoRedact = Annotated[bool, typer.Option("--no-redact", help="Do not mask secrets in the page.")]
+Top = Annotated[int | None, option("--top", "Rows of each list.", "N", min=1)]
+All = Annotated[bool, option("--all", "All rows of each list.")]
+ListJobs = Annotated[bool, option("--jobs", "List the jobs that went wrong, the latest first.")]
+Reports = Annotated[int, option("--reports", "Write post-mortems of the N worst jobs.", "N", min=0)]
+NoRedact = Annotated[bool, option("--no-redact", "Do not mask secrets in the page.")]
 MetricsFile = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--metrics",
-        metavar="FILE",
+        "Write metrics for Prometheus' node exporter; the name has to end in .prom.",
+        "FILE",
         parser=file_path,
-        help="Write metrics for Prometheus' node exporter; the name has to end in .prom.",
     ),
 ]
 
@@ -330,45 +301,42 @@ def fleet(
         export(folder, table)
         say(f"wrote {clean(str(table))}")
     if reports:
-        _write_reports(jobs, folder, reports, patterns or (), redact=not no_redact)
+        from diagnose.fleet.reports import write_reports
+
+        count = write_reports(
+            jobs, folder, reports, patterns=patterns or (), redact=not no_redact, warn=note
+        )
+        say(f"{counted(count, 'post-mortem')} in {clean(str(folder / 'reports'))}")
     found = summarise(
-        jobs, by=by, titles={name: one.title for name, one in catalog.classes.items()},
-        results=folder, catalog=catalog, filters=filters, price=price,
+        jobs, by=by, results=folder, catalog=catalog, filters=filters, price=price,
         checkpoint_h=checkpoint_every / 60, topology=read_topology(topology) if topology else None,
     )  # fmt: skip
-    if page is not None:
-        _write_page(found, page, folder, title, redact=not no_redact)
-    if metrics is not None:
-        _write_metrics(found, metrics)
+    _save(found, folder, page, metrics, title, redact=not no_redact)
     if list_jobs:
         _print_jobs(jobs, output, color, top)
     else:
         _print(found, output, color, top)
 
 
-def _write_reports(
-    jobs: Jobs, folder: Path, most: int, patterns: Sequence[Path], *, redact: bool
+def _save(
+    found: Fleet,
+    folder: Path,
+    page: Path | None,
+    metrics: Path | None,
+    title: str | None,
+    *,
+    redact: bool,
 ) -> None:
-    from diagnose.fleet.reports import write_reports
+    """Write the files that are wanted."""
+    if page is not None:
+        from diagnose.report.fleet import html
 
-    given = tuple(str(path) for path in patterns)
-    count = write_reports(jobs, folder, most, patterns=given, redact=redact, warn=note)
-    say(f"{counted(count, 'post-mortem')} in {clean(str(folder / 'reports'))}")
+        links = html.link_base(page, folder)
+        save(page, html.render(found, links=links, title=title, redact=redact))
+    if metrics is not None:
+        from diagnose.report.fleet.metrics import render
 
-
-def _write_page(found: Fleet, page: Path, folder: Path, title: str | None, *, redact: bool) -> None:
-    from diagnose.report.fleet import html
-
-    links = html.link_base(page, folder)
-    write_text(page, html.render(found, links=links, title=title, redact=redact))
-    say(f"wrote {clean(str(page))}")
-
-
-def _write_metrics(found: Fleet, target: Path) -> None:
-    from diagnose.report.fleet.metrics import render
-
-    write_text(target, render(found))
-    say(f"wrote {clean(str(target))}")
+        save(metrics, render(found))
 
 
 def _filter(
@@ -377,11 +345,9 @@ def _filter(
     """What the options ask for, and in words."""
     from diagnose.fleet.grouping import Filter
 
-    now, shown = time.time(), []
-    for word, given in (("since", since), ("until", until)):
-        shown += [f"{word} {given}"] if given else []
+    now, pairs = time.time(), []
+    shown = [f"{word} {given}" for word, given in (("since", since), ("until", until)) if given]
     shown += [", ".join(causes)] if causes else []
-    pairs = []
     for text in labels:
         name, equals, value = text.partition("=")
         if not equals or not name:
@@ -401,14 +367,11 @@ def _print_jobs(jobs: Jobs, output: FleetFormat, color: Color, top: int | None) 
     from diagnose.report.fleet import terminal, words
 
     if output is FleetFormat.terminal:
-        found = listed(jobs)
-        show(color, lambda console: terminal.render_jobs(found, console, top))
-        return
-    found = listed(jobs, top)
-    if output is FleetFormat.json:
-        write(words.jobs_json(found) + "\n", encoding="utf-8")
+        show(color, lambda console: terminal.render_jobs(listed(jobs), console, top))
+    elif output is FleetFormat.json:
+        write(words.jobs_json(listed(jobs, top)) + "\n", encoding="utf-8")
     elif output is FleetFormat.csv:
-        write(words.jobs_csv(found), encoding="utf-8")
+        write(words.jobs_csv(listed(jobs, top)), encoding="utf-8")
     else:
         raise InputError("--jobs is printed as terminal, json or csv")
 

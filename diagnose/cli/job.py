@@ -20,26 +20,26 @@ from diagnose.cli.options import (
     ColorOption,
     ExitCode,
     Memory,
+    NoRedact,
     OutputFile,
     Paths,
     Patterns,
     Places,
     Title,
     Workers,
+    option,
 )
-from diagnose.cli.output import Color, clean, console, say, write
+from diagnose.cli.output import Color, clean, console, save, say, write
 from diagnose.cli.output import note as tell
 from diagnose.errors import InputError
-from diagnose.memory.place import recalled
+from diagnose.memory import recalled
 from diagnose.report import RENDERERS, Wish, rendered
 from diagnose.runtime.command import held, one_thread
-from diagnose.runtime.files import write_text
 from diagnose.text.ranks import counted
 
 if TYPE_CHECKING:
     from diagnose.catalog.schema import Catalog
     from diagnose.diagnosis import Confidence, Diagnosis, Verdict
-    from diagnose.ingest.source import Source
     from diagnose.job.model import Job
 
 
@@ -50,18 +50,21 @@ STDIN = "-"
 SMALL = 8 << 20  # bytes of a job that is read by one process without a closer look
 
 
-def read_and_diagnosed(
+def diagnosed(
     paths: Sequence[str] | None,
-    patterns: Sequence[Path],
-    checkpoints: Sequence[str],
-    workers: int | None,
+    patterns: Sequence[Path] | None = None,
+    checkpoints: Sequence[str] | None = None,
+    workers: int | None = None,
+    *,
     later: str = "report.safe",
     topology: Path | None = None,
+    memory: Path | None = None,
+    recall: bool = True,
 ) -> tuple[Job, Diagnosis]:
-    """The job of these paths, or of a paste, and its diagnosis.
+    """The job of these paths, or of a paste, and its diagnosis with what a memory knows of it.
 
     `topology` is a file that says where its hosts are, `later` a module that the command needs
-    then: it is loaded while others scan.
+    then: it is loaded while others scan. Without `recall` the evidence alone counts.
     """
     if not paths and sys.stdin is not None and sys.stdin.isatty():
         say("Paste the log here, then press Enter and Ctrl-D (Ctrl-C cancels).")
@@ -71,26 +74,13 @@ def read_and_diagnosed(
         from diagnose.job.topology import read_topology
 
         where = read_topology(topology)
-    job = _load(paths or [STDIN], patterns, checkpoints, workers, later)
+    job = _load(paths or [STDIN], patterns or (), checkpoints or (), workers, later)
     job.topology = where
     held[:] = [job]
     from diagnose.infer.pipeline import diagnose  # while others scan it was loaded
 
-    return job, diagnose(job)
-
-
-def diagnosed(
-    paths: Sequence[str] | None,
-    patterns: Sequence[Path],
-    checkpoints: Sequence[str],
-    workers: int | None,
-    later: str = "report.safe",
-    memory: Path | None = None,
-    topology: Path | None = None,
-) -> tuple[Job, Diagnosis]:
-    """The same with what a memory knows of it."""
-    job, diagnosis = read_and_diagnosed(paths, patterns, checkpoints, workers, later, topology)
-    return job, recalled(diagnosis, memory)
+    diagnosis = diagnose(job)
+    return job, recalled(diagnosis, memory) if recall else diagnosis
 
 
 def _load(
@@ -102,7 +92,7 @@ def _load(
 ) -> Job:
     from diagnose.ingest import find_sources, stdin_source
     from diagnose.ingest.names import local
-    from diagnose.job.load import saved
+    from diagnose.job.load import read, saved
 
     given = local(path for path in paths if path != STDIN)
     sources = find_sources(given)
@@ -110,20 +100,17 @@ def _load(
         if sys.stdin is None:
             raise InputError("standard input is closed")
         sources.insert(0, stdin_source(sys.stdin.buffer))
-    job = _read(sources, patterns, workers, later)
-    job.checkpoints = saved(given, checkpoints)
-    return job
-
-
-def _read(
-    sources: Sequence[Source], patterns: Sequence[Path], workers: int | None, later: str
-) -> Job:
-    from diagnose.job.load import read
-
     _tell_compiling(patterns)
     if workers is None:
-        workers = _best(sources)
-    return read(sources, patterns=patterns, workers=workers, meanwhile=partial(_load_engine, later))
+        workers = 1
+        if sum(source.size for source in sources) >= SMALL:
+            from diagnose.job.parallel import processes
+
+            workers = processes(sources)
+    engine = partial(_load_engine, later)
+    job = read(sources, patterns=patterns, workers=workers, meanwhile=engine)
+    job.checkpoints = saved(given, checkpoints)
+    return job
 
 
 def _tell_compiling(patterns: Sequence[Path]) -> None:
@@ -153,15 +140,6 @@ def _load_engine(later: str) -> None:
     """Load what comes after the scan, while other processes are at it already."""
     for name in ("infer.pipeline", "checkpoint.tree", "job.reread", later):
         import_module(f"diagnose.{name}")
-
-
-def _best(sources: Sequence[Source]) -> int:
-    """How many processes are best."""
-    if sum(source.size for source in sources) < SMALL:
-        return 1
-    from diagnose.job.parallel import processes
-
-    return processes(sources)
 
 
 def failing(
@@ -195,12 +173,12 @@ _LEVELS: tuple[Confidence, ...] = ("low", "medium", "high")
 
 FailOn = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--fail-on",
-        metavar="WHAT[:CONFIDENCE]",
-        help="Exit with status 1 if the verdict is this: any, hung, failed, unknown, a cause "
+        "Exit with status 1 if the verdict is this: any, hung, failed, unknown, a cause "
         "class (net.fabric) or its first part (net); with :medium or :high only if as sure "
         "(repeatable, or separated by commas).",
+        "WHAT[:CONFIDENCE]",
     ),
 ]
 
@@ -227,7 +205,7 @@ def conditions(given: Sequence[str], catalog: Catalog) -> list[Condition]:
     families = list(dict.fromkeys(name.partition(".")[0] for name in classes if "." in name))
     known = [ANY, *_VERDICTS, *families, *classes]
     found = []
-    for text in (part.strip() for option in given for part in option.split(",")):
+    for text in (part.strip() for one in given for part in one.split(",")):
         what, colon, least = text.partition(":")
         if what in _LEVELS and not colon:  # high: any failure that is so sure
             what, colon, least = ANY, ":", what
@@ -257,7 +235,7 @@ _WITH_REASONS = ("terminal", "markdown", "json")  # JSON always has the reasons
 
 def triage(
     paths: Paths = None,
-    output: Annotated[Format, typer.Option("--format", help="Output format.")] = Format("terminal"),
+    output: Annotated[Format, option("--format", "Output format.")] = Format("terminal"),
     patterns: Patterns = None,
     color: ColorOption = Color.auto,
     checkpoints: Checkpoints = None,
@@ -268,16 +246,13 @@ def triage(
     fail_on: FailOn = None,
     why: Annotated[
         bool,
-        typer.Option(
-            "--why",
-            help="Show how the verdict came about: rules, rivals, events, with their lines.",
+        option(
+            "--why", "Show how the verdict came about: rules, rivals, events, with their lines."
         ),
     ] = False,
     no_redact: Annotated[
         bool,
-        typer.Option(
-            "--no-redact", help="Do not mask secrets and names in what is made to be passed on."
-        ),
+        option("--no-redact", "Do not mask secrets and names in what is made to be passed on."),
     ] = False,
 ) -> None:
     """Diagnose one job from its logs, or from a paste.
@@ -288,7 +263,7 @@ def triage(
         raise InputError(f"--why needs one of the formats {', '.join(_WITH_REASONS)}")
     fails = failing(fail_on, patterns, exit_code=exit_code)
     job, diagnosis = diagnosed(
-        paths, patterns or (), checkpoints or (), workers, memory=memory, topology=topology
+        paths, patterns, checkpoints, workers, memory=memory, topology=topology
     )
     wish = Wish(redact=not no_redact, why=why, console=lambda: console(color))
     text, encoding = rendered(output.value, job, diagnosis, wish)
@@ -301,10 +276,8 @@ def report(
     output: OutputFile = Path("report.html"),
     title: Title = None,
     patterns: Patterns = None,
-    no_redact: Annotated[
-        bool, typer.Option("--no-redact", help="Do not mask secrets and names in the page.")
-    ] = False,
-    open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    no_redact: NoRedact = False,
+    open_it: Annotated[bool, option("--open", "Open the page in a browser.")] = False,
     checkpoints: Checkpoints = None,
     topology: Places = None,
     workers: Workers = None,
@@ -314,25 +287,17 @@ def report(
 ) -> None:
     """Write a post-mortem of one job as an HTML page."""
     fails = failing(fail_on, patterns, exit_code=exit_code)
-    needed = "report.html.page"
     job, diagnosis = diagnosed(
-        paths,
-        patterns or (),
-        checkpoints or (),
-        workers,
-        later=needed,
-        memory=memory,
+        paths, patterns, checkpoints, workers, later="report.html.page", memory=memory,
         topology=topology,
-    )
+    )  # fmt: skip
     from diagnose.report import html
 
     page = html.render(job, diagnosis, title=title, redact=not no_redact)
     if str(output) == STDIN:
         write(page, encoding="utf-8")
     else:
-        write_text(output, page)
-        say(f"{diagnosis.verdict.upper()}: {clean(diagnosis.root_cause.title)}")
-        say(f"wrote {clean(str(output))}")
+        save(output, page, f"{diagnosis.verdict.upper()}: {clean(diagnosis.root_cause.title)}")
         if open_it:
             typer.launch(output.resolve().as_uri())
     end(diagnosis, fails)
@@ -341,18 +306,17 @@ def report(
 def issue(
     project: Annotated[
         str,
-        typer.Option(
+        option(
             "--for",
-            metavar="PROJECT",
-            help="Who is asked: nccl, pytorch, vllm, sglang, verl, deepspeed, ray or slurm.",
+            "Who is asked: nccl, pytorch, vllm, sglang, verl, deepspeed, ray or slurm.",
+            "PROJECT",
         ),
     ],
     paths: Paths = None,
     output: OutputFile = Path(STDIN),
     patterns: Patterns = None,
     no_redact: Annotated[
-        bool,
-        typer.Option("--no-redact", help="Do not mask secrets, names, hosts, addresses and paths."),
+        bool, option("--no-redact", "Do not mask secrets, names, hosts, addresses and paths.")
     ] = False,
     checkpoints: Checkpoints = None,
     workers: Workers = None,
@@ -364,12 +328,10 @@ def issue(
     from diagnose.report.issue import issue_text, known_project
 
     known_project(project)
-    needed = "report.issue"
-    job, diagnosis = diagnosed(paths, patterns or (), checkpoints or (), workers, later=needed)
+    job, diagnosis = diagnosed(paths, patterns, checkpoints, workers, later="report.issue")
     text = issue_text(job, diagnosis, project, redact=not no_redact)
     if str(output) == STDIN:
         write(text, encoding="utf-8")
     else:
-        write_text(output, text)
-        say(f"wrote {clean(str(output))}")
+        save(output, text)
     end(diagnosis, [])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diagnose.cli.options import Memory, Patterns, named, path
+from diagnose.cli.options import Memory, Patterns, argument, named, option, path
 from diagnose.cli.output import clean, note, say, write
 from diagnose.errors import InputError
 from diagnose.report.words import place
@@ -17,25 +17,21 @@ from diagnose.report.words import place
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from diagnose.act.record import Action, Decision
-    from diagnose.catalog.schema import Catalog
+    from diagnose.act.record import Decision
     from diagnose.memory.confirm import Subject
 
 _MAX_RECORDS = 16 << 20  # bytes
 
 OneJob = Annotated[
     str,
-    typer.Argument(
-        metavar="JOB",
+    argument(
+        "JOB",
+        "Log file or job folder, - for standard input; with --results a job of the scan.",
         parser=named,
-        help="Log file or job folder, - for standard input; with --results a job of the scan.",
     ),
 ]
 Results = Annotated[
-    Path | None,
-    typer.Option(
-        "--results", metavar="DIR", parser=path, help="Results folder of the scan that has JOB."
-    ),
+    Path | None, option("--results", "Results folder of the scan that has JOB.", "DIR", parser=path)
 ]
 
 
@@ -46,9 +42,9 @@ def subject(job: str, results: Path | None, patterns: Sequence[Path]) -> Subject
     from diagnose.memory.confirm import Subject
 
     if results is None:
-        from diagnose.cli.job import STDIN, read_and_diagnosed
+        from diagnose.cli.job import STDIN, diagnosed
 
-        _, found = read_and_diagnosed([job], patterns, (), None)
+        _, found = diagnosed([job], patterns, recall=False)
         name = "a paste" if job == STDIN else job.rstrip("/").rpartition("/")[2] or job
         return Subject(name, fingerprint(found), found)
     from diagnose.batch.results import diagnosis_of, folder_of
@@ -62,18 +58,14 @@ def subject(job: str, results: Path | None, patterns: Sequence[Path]) -> Subject
 
 def confirm(
     job: OneJob,
-    cause: Annotated[
-        str, typer.Option("--cause", metavar="CLASS", help="Its cause; default: the verdict's.")
-    ] = "",
+    cause: Annotated[str, option("--cause", "Its cause; default: the verdict's.", "CLASS")] = "",
     culprit: Annotated[
         list[str] | None,
-        typer.Option(
-            "--culprit", metavar="WHO", help="A rank (3, 0-7) or host to blame (repeatable)."
-        ),
+        option("--culprit", "A rank (3, 0-7) or host to blame (repeatable).", "WHO"),
     ] = None,
-    fix: Annotated[str, typer.Option("--fix", metavar="TEXT", help="What helped.")] = "",
+    fix: Annotated[str, option("--fix", "What helped.", "TEXT")] = "",
     wrong: Annotated[
-        bool, typer.Option("--wrong", help="The verdict was wrong, also where nobody knows more.")
+        bool, option("--wrong", "The verdict was wrong, also where nobody knows more.")
     ] = False,
     results: Results = None,
     memory: Memory = None,
@@ -85,9 +77,9 @@ def confirm(
     verdicts were right here. Nothing leaves this machine, and no line of a log is kept.
     """
     from diagnose.catalog.load import load_catalog
+    from diagnose.memory import place
     from diagnose.memory.confirm import incident
     from diagnose.memory.features import features
-    from diagnose.memory.place import place
     from diagnose.memory.store import keep
     from diagnose.text.ranks import counted
 
@@ -105,69 +97,56 @@ def confirm(
     write(f"{clean(str(file))} has {counted(count, 'incident')}\n")
 
 
-class Form(StrEnum):
-    """How decisions are written."""
-
-    text = "text"
-    json = "json"
-    slurm = "slurm"
-    exclude = "exclude"
-    kubernetes = "kubernetes"
-    nvsentinel = "nvsentinel"
-    nvrx = "nvrx"
-    slack = "webhook:slack"
-    teams = "webhook:teams"
-    pagerduty = "webhook:pagerduty"
-    jira = "webhook:jira"
+_FORMS = (
+    "text", "json", "slurm", "exclude", "kubernetes", "nvsentinel", "nvrx", "webhook:slack",
+    "webhook:teams", "webhook:pagerduty", "webhook:jira",
+)  # fmt: skip
+Form = StrEnum("Form", {name: name for name in _FORMS})  # type: ignore[misc]
 
 
 def act(
     job: Annotated[
         str,
-        typer.Argument(
-            metavar="JOB",
-            parser=named,
-            help="Log file or job folder, a job of the scan in --results, a results folder (its "
+        argument(
+            "JOB",
+            "Log file or job folder, a job of the scan in --results, a results folder (its "
             "suspect nodes), or records as JSON.",
+            parser=named,
         ),
     ],
     form: Annotated[
-        Form,
-        typer.Option(
-            "--form",
-            metavar="FORM",
-            help="text, json, slurm, exclude, kubernetes, nvsentinel, nvrx, webhook:slack, "
-            "webhook:teams, webhook:pagerduty or webhook:jira.",
-        ),
-    ] = Form.text,
+        Form, option("--form", f"{', '.join(_FORMS[:-1])} or {_FORMS[-1]}.", "FORM")
+    ] = Form("text"),
     undo: Annotated[
-        bool, typer.Option("--undo", help="The way back: resume the nodes, resolve the alert.")
+        bool, option("--undo", "The way back: resume the nodes, resolve the alert.")
     ] = False,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Run the commands (slurm, kubernetes); asks before.")
+        bool, option("--apply", "Run the commands (slurm, kubernetes); asks before.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="With --apply: do not ask.")] = False,
-    days: Annotated[
-        int, typer.Option("--days", metavar="N", min=1, max=3650, help="How long it is meant for.")
-    ] = 7,
+    yes: Annotated[bool, option("--yes", "With --apply: do not ask.")] = False,
+    days: Annotated[int, option("--days", "How long it is meant for.", "N", min=1, max=3650)] = 7,
     outcome: Annotated[
         Path | None,
-        typer.Option(
-            "--outcome", metavar="DIR", parser=path,
-            help="Say whether it helped, by the later jobs in this results folder.",
+        option(
+            "--outcome",
+            "Say whether it helped, by the later jobs in this results folder.",
+            "DIR",
+            parser=path,
         ),
     ] = None,
     results: Results = None,
     memory: Memory = None,
     patterns: Patterns = None,
-) -> None:  # fmt: skip
+) -> None:
     """Decide what to do: drain nodes, restart, or fix first.
 
     Prints the decision; nothing is changed without --apply.
     """
-    if apply and form.value not in _applied():
-        raise InputError(f"--apply needs --form {' or '.join(_applied())}")
-    if undo and form is Form.json:
+    from diagnose.act.forms import COMMANDS
+
+    if apply and form.value not in COMMANDS:
+        raise InputError(f"--apply needs --form {' or '.join(COMMANDS)}")
+    if undo and form == "json":
         raise InputError("--undo needs another --form than json: a record says what to do")
     found = _decision(job, results, memory, patterns or (), days, late=undo or outcome is not None)
     if outcome is not None:
@@ -176,12 +155,6 @@ def act(
         _apply(found, form.value, undo=undo, yes=yes)
     else:
         _print(found, form.value, undo=undo)
-
-
-def _applied() -> list[str]:
-    from diagnose.act.forms import COMMANDS
-
-    return [*COMMANDS]
 
 
 def _print(found: Decision, form: str, *, undo: bool) -> None:
@@ -209,35 +182,24 @@ def _decision(
     from diagnose.act import record
     from diagnose.catalog.load import load_catalog
     from diagnose.ingest.names import RESULTS
-    from diagnose.memory.place import recalled
+    from diagnose.memory import recalled
 
     now = datetime.now(UTC)
     if results is None and job.endswith(".json") and Path(job).is_file():
-        records = _records(Path(job))
+        if Path(job).stat().st_size > _MAX_RECORDS:
+            raise InputError(f"{job}: too large for records")
+        records = record.read(Path(job).read_text(encoding="utf-8", errors="replace"))
         return record.Decision(records) if late and records else record.meant(records, now)
     catalog = load_catalog(patterns)
     if results is None and Path(job, RESULTS).is_file():
         from diagnose.fleet import read
         from diagnose.fleet.nodes import nodes
 
-        suspects = nodes(read(Path(job)), _staying(catalog)).suspects
+        suspects = nodes(read(Path(job)), catalog.node_causes).suspects
         return record.of_suspects(suspects, job, days, now)
     one = subject(job, results, patterns)
     diagnosis = recalled(one.diagnosis, memory)
     return record.decide(diagnosis, catalog, one.name, one.fingerprint, days, now)
-
-
-def _staying(catalog: Catalog) -> set[str]:
-    """The classes that stay with a node."""
-    return {name for name, one in catalog.classes.items() if one.stays_with_node}
-
-
-def _records(file: Path) -> list[Action]:
-    from diagnose.act.record import read
-
-    if file.stat().st_size > _MAX_RECORDS:
-        raise InputError(f"{file}: too large for records")
-    return read(file.read_text(encoding="utf-8", errors="replace"))
 
 
 def _written(found: Decision, form: str, undo: bool) -> str:
@@ -265,7 +227,7 @@ def _print_outcomes(found: Decision, folder: Path, patterns: Sequence[Path]) -> 
     from diagnose.catalog.load import load_catalog
     from diagnose.fleet import read
 
-    jobs, causes = read(folder), _staying(load_catalog(patterns))
+    jobs, causes = read(folder), load_catalog(patterns).node_causes
     for one in found.actions:
         became = outcome(one, jobs, causes)
         state = became.state.replace("_", " ")

@@ -5,12 +5,23 @@ An empty path is an unset variable of a script; as a path it would be the curren
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from diagnose.cli.output import Color
+
+
+def option(names: str, help: str, metavar: str | None = None, **more: Any) -> Any:  # noqa: A002
+    """An option of these names, parted by blanks; without a `metavar` a flag or a choice."""
+    return typer.Option(*names.split(), help=help, metavar=metavar, **more)
+
+
+def argument(metavar: str, help: str, **more: Any) -> Any:  # noqa: A002
+    """What stands on the command line without an option."""
+    return typer.Argument(metavar=metavar, help=help, **more)
 
 
 def named(text: str) -> str:
@@ -32,66 +43,58 @@ def file_path(text: str | Path) -> Path:
     return Path(text)
 
 
+class Format(StrEnum):
+    """What a command prints that has no other form."""
+
+    terminal = "terminal"
+    json = "json"
+
+
 Patterns = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--patterns",
-        metavar="DIR",
-        parser=path,
-        help="Add the signatures in this folder (repeatable).",
-    ),
+    option("--patterns", "Add the signatures in this folder (repeatable).", "DIR", parser=path),
 ]
-ColorOption = Annotated[Color, typer.Option("--color", help="When to use colour.")]
+ColorOption = Annotated[Color, option("--color", "When to use colour.")]
 Paths = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="PATH...", help="Log files and job folders; none or - reads standard input."
-    ),
+    argument("PATH...", "Log files and job folders; none or - reads standard input."),
 ]
 Workers = Annotated[
     int | None,
-    typer.Option(
-        "--workers",
-        metavar="N",
-        min=1,
-        help="Worker processes (default: a core each, if large).",
-    ),
+    option("--workers", "Worker processes (default: a core each, if large).", "N", min=1),
 ]
 Checkpoints = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--checkpoints",
-        metavar="DIR",
+        "Folder of the job's checkpoints (default: its log folders).",
+        "DIR",
         parser=named,
-        help="Folder of the job's checkpoints (default: its log folders).",
     ),
 ]
 Places = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--topology",
-        metavar="FILE",
-        parser=path,
-        help="Where the nodes are: a CSV (host,rack,leaf), Slurm's topology file, kubectl's nodes, "
+        "Where the nodes are: a CSV (host,rack,leaf), Slurm's topology file, kubectl's nodes, "
         "Topograph's or ibnetdiscover's output.",
+        "FILE",
+        parser=path,
     ),
 ]
-ExitCode = Annotated[
-    bool, typer.Option("--exit-code", help="Exit with status 1 if the job hung or failed.")
-]
+ExitCode = Annotated[bool, option("--exit-code", "Exit with status 1 if the job hung or failed.")]
 OutputFile = Annotated[
-    Path,
-    typer.Option(
-        "--output", "-o", metavar="FILE", parser=file_path, help="Output file; - writes to stdout."
-    ),
+    Path, option("--output -o", "Output file; - writes to stdout.", "FILE", parser=file_path)
 ]
-Title = Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Title of the page.")]
+NoRedact = Annotated[bool, option("--no-redact", "Do not mask secrets and names in the page.")]
+Title = Annotated[str | None, option("--title", "Title of the page.", "TEXT")]
+OutputFormat = Annotated[Format, option("--format", "Output format.")]
 Memory = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--memory",
-        metavar="FILE",
+        "File of what `confirm` keeps, or its folder (default: DIAGNOSE_MEMORY, or yours).",
+        "FILE",
         parser=path,
-        help="File of what `confirm` keeps, or its folder (default: DIAGNOSE_MEMORY, or yours).",
     ),
 ]

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING
 
 from diagnose.errors import InputError
 from diagnose.runtime.command import width
+from diagnose.runtime.files import write_text
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
 
 
@@ -62,6 +65,13 @@ def write(text: str, encoding: str | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
             raise InputError(f"cannot write the output: {error.strerror}") from error
+
+
+def save(target: Path, text: str, *lines: str) -> None:
+    """Write a file as a whole; then say these lines, and that it is there."""
+    write_text(target, text)
+    for line in (*lines, f"wrote {clean(str(target))}"):
+        say(line)
 
 
 def say(message: str) -> None:

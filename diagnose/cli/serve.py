@@ -8,9 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from diagnose.cli.options import Patterns, path
+from diagnose.cli.options import Patterns, option, path
 from diagnose.cli.output import clean, say
 from diagnose.errors import InputError, install
 
@@ -18,64 +16,32 @@ _MIB = 1 << 20
 
 
 Host = Annotated[
-    str,
-    typer.Option(
-        "--host", metavar="HOST", help="Address to listen on; others than loopback need a token."
-    ),
+    str, option("--host", "Address to listen on; others than loopback need a token.", "HOST")
 ]
-Port = Annotated[
-    int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="Port; 0 takes a free one.")
-]
-Data = Annotated[
-    Path | None, typer.Option("--data", metavar="DIR", parser=path, help="Folder of the results.")
-]
+Port = Annotated[int, option("--port", "Port; 0 takes a free one.", "PORT", min=0, max=65535)]
+Data = Annotated[Path | None, option("--data", "Folder of the results.", "DIR", parser=path)]
 TokenFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--token-file", metavar="FILE", parser=path, help="File with the token to ask for."
-    ),
+    Path | None, option("--token-file", "File with the token to ask for.", "FILE", parser=path)
 ]
-Workers = Annotated[
-    int,
-    typer.Option("--workers", metavar="N", min=0, help="Worker processes; 0 means one per core."),
-]
-Queue = Annotated[
-    int, typer.Option("--queue", metavar="N", min=1, max=10_000, help="Jobs that may wait.")
-]
-Seconds = Annotated[
-    float, typer.Option("--max-seconds", metavar="S", min=1, help="Time that one job may take.")
-]
-Memory = Annotated[
-    int, typer.Option("--max-memory", min=100, metavar="MIB", help="Memory of one job.")
-]
-Upload = Annotated[
-    int, typer.Option("--max-upload", min=1, metavar="MIB", help="Size of one upload.")
-]
+Workers = Annotated[int, option("--workers", "Worker processes; 0 means one per core.", "N", min=0)]
+Queue = Annotated[int, option("--queue", "Jobs that may wait.", "N", min=1, max=10_000)]
+Seconds = Annotated[float, option("--max-seconds", "Time that one job may take.", "S", min=1)]
+Memory = Annotated[int, option("--max-memory", "Memory of one job.", "MIB", min=100)]
+Upload = Annotated[int, option("--max-upload", "Size of one upload.", "MIB", min=1)]
 KeepDays = Annotated[
-    float,
-    typer.Option("--keep-days", metavar="DAYS", min=0, help="Delete older results; 0 keeps them."),
+    float, option("--keep-days", "Delete older results; 0 keeps them.", "DAYS", min=0)
 ]
 KeepSize = Annotated[
-    int,
-    typer.Option(
-        "--keep-size", min=0, metavar="MIB", help="Delete the oldest beyond this; 0 keeps them."
-    ),
+    int, option("--keep-size", "Delete the oldest beyond this; 0 keeps them.", "MIB", min=0)
 ]
-KeepOriginals = Annotated[
-    bool, typer.Option("--keep-originals", help="Keep what was uploaded, unmasked.")
-]
-NoRedact = Annotated[bool, typer.Option("--no-redact", help="Do not mask secrets and names.")]
+KeepOriginals = Annotated[bool, option("--keep-originals", "Keep what was uploaded, unmasked.")]
+NoRedact = Annotated[bool, option("--no-redact", "Do not mask secrets and names.")]
 AllowUrl = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--allow-url", metavar="PREFIX", help="URLs below it may be fetched (repeatable)."
-    ),
+    list[str] | None, option("--allow-url", "URLs below it may be fetched (repeatable).", "PREFIX")
 ]
 AllowHost = Annotated[
     list[str] | None,
-    typer.Option(
-        "--allow-host", metavar="NAME", help="Name that the server is called by (repeatable)."
-    ),
+    option("--allow-host", "Name that the server is called by (repeatable).", "NAME"),
 ]
 
 
@@ -102,10 +68,12 @@ def serve(
         from diagnose.serve import run
         from diagnose.serve.model import Settings
         from diagnose.serve.spool import prefix
+    from platformdirs import user_data_path
+
     from diagnose.runtime.command import cores
 
     settings = Settings(
-        data=data or _data_folder(),
+        data=data or user_data_path("diagnose") / "serve",
         host=host,
         port=port,
         workers=workers or max(2, cores()),
@@ -125,51 +93,45 @@ def serve(
     run.run(settings, lambda text: say(clean(text)))
 
 
-def _data_folder() -> Path:
-    from platformdirs import user_data_path
-
-    return user_data_path("diagnose") / "serve"
-
-
 def mcp(
     root: Annotated[
         Path,
-        typer.Option(
+        option(
             "--root",
-            metavar="DIR",
+            "Folder below which files may be read (default: the current one).",
+            "DIR",
             parser=path,
-            help="Folder below which files may be read (default: the current one).",
             show_default=False,
         ),
     ] = Path(),
     http: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--http",
-            metavar="HOST:PORT",
-            help="Serve streamable HTTP at /mcp instead of standard input and output.",
+            "Serve streamable HTTP at /mcp instead of standard input and output.",
+            "HOST:PORT",
         ),
     ] = None,
     token_file: Annotated[
         Path | None,
-        typer.Option(
+        option(
             "--token-file",
-            metavar="FILE",
+            "With --http: ask for the bearer token in this file; needed beyond loopback.",
+            "FILE",
             parser=path,
-            help="With --http: ask for the bearer token in this file; needed beyond loopback.",
         ),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--allow-host",
-            metavar="NAME",
-            help="With --http: a name by which clients reach this machine (repeatable).",
+            "With --http: a name by which clients reach this machine (repeatable).",
+            "NAME",
         ),
     ] = None,
     patterns: Patterns = None,
     no_redact: Annotated[
-        bool, typer.Option("--no-redact", help="Do not mask secrets and names in log text.")
+        bool, option("--no-redact", "Do not mask secrets and names in log text.")
     ] = False,
 ) -> None:
     """Offer the diagnosis to coding agents, by MCP.

@@ -8,49 +8,36 @@ from typing import Annotated
 import typer
 
 from diagnose.cli.job import EXIT_FAILURE_FOUND, STDIN
-from diagnose.cli.options import ExitCode, Patterns
+from diagnose.cli.options import ExitCode, Patterns, argument, option
 from diagnose.cli.output import note, write
 from diagnose.errors import InputError
 from diagnose.runtime.command import INTERRUPTED
 
 Heartbeats = Annotated[
-    float,
-    typer.Option(
-        "--heartbeats",
-        metavar="N",
-        min=2,
-        help="Heartbeats without progress that are a stall.",
-    ),
+    float, option("--heartbeats", "Heartbeats without progress that are a stall.", "N", min=2)
 ]
 Grace = Annotated[
     float,
-    typer.Option(
+    option(
         "--grace",
+        "How long the first step, or a first checkpoint or evaluation, may be silent.",
+        "SECONDS",
         min=1,
-        metavar="SECONDS",
-        help="How long the first step, or a first checkpoint or evaluation, may be silent.",
     ),
 ]
 MinSilence = Annotated[
     float,
-    typer.Option(
-        "--min-silence",
-        min=0,
-        metavar="SECONDS",
-        help="Silence that is no stall, however fast the steps are.",
+    option(
+        "--min-silence", "Silence that is no stall, however fast the steps are.", "SECONDS", min=0
     ),
 ]
 OnStall = Annotated[
-    str | None,
-    typer.Option("--on-stall", metavar="COMMAND", help="Shell command to run for each stall."),
+    str | None, option("--on-stall", "Shell command to run for each stall.", "COMMAND")
 ]
 WebhookUrl = Annotated[
     str | None,
-    typer.Option(
-        "--webhook",
-        metavar="URL",
-        envvar="DIAGNOSE_WEBHOOK",
-        help="Post messages there, as JSON for Slack.",
+    option(
+        "--webhook", "Post messages there, as JSON for Slack.", "URL", envvar="DIAGNOSE_WEBHOOK"
     ),
 ]
 
@@ -58,13 +45,10 @@ WebhookUrl = Annotated[
 def watch(
     paths: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="PATH...", help="Log files and job folders; none or - follows standard input."
-        ),
+        argument("PATH...", "Log files and job folders; none or - follows standard input."),
     ] = None,
     every_rank: Annotated[
-        bool,
-        typer.Option("--every-rank", help="Also report a rank that stops while others go on."),
+        bool, option("--every-rank", "Also report a rank that stops while others go on.")
     ] = False,
     heartbeats: Heartbeats = 6,
     grace: Grace = 600,
@@ -72,8 +56,7 @@ def watch(
     on_stall: OnStall = None,
     webhook: WebhookUrl = None,
     metrics: Annotated[
-        str | None,
-        typer.Option("--metrics", metavar="ADDRESS", help="Serve Prometheus metrics, as on :9400."),
+        str | None, option("--metrics", "Serve Prometheus metrics, as on :9400.", "ADDRESS")
     ] = None,
     patterns: Patterns = None,
     exit_code: ExitCode = False,

@@ -30,10 +30,8 @@ class Places:
         gone = np.zeros(int(self.job.max(initial=0)) + 1, dtype=bool)
         gone[self.job[hosts[self.host]]] = True
         keep = ~gone[self.job]
-        return Places(
-            self.hosts, self.job[keep], self.host[keep], self.width[keep], self.blamed[keep],
-            self.rail[keep],
-        )  # fmt: skip
+        columns = (self.job, self.host, self.width, self.blamed, self.rail)
+        return Places(self.hosts, *(column[keep] for column in columns))
 
     def rail_of(self, hosts: np.ndarray, expected: float) -> int | None:
         """The rail (a GPU of each host, and its adapter) that has the excess of these hosts.
@@ -84,11 +82,9 @@ class Tally:
 def counted(places: Places, widths: int) -> Tally:
     """Places and blame by host and width."""
     cells = places.host * np.int32(widths) + places.width
-    shape = (len(places.hosts), widths)
-    taken, blamed = (
-        tally(some, shape[0] * widths).reshape(shape) for some in (cells, cells[places.blamed])
-    )
-    return Tally(taken, blamed)
+    size = len(places.hosts)
+    some = (cells, cells[places.blamed])
+    return Tally(*(tally(one, size * widths).reshape(size, widths) for one in some))
 
 
 def chance(counts: Tally, node: int) -> float:

@@ -58,6 +58,11 @@ class Group:
     blamed: int | None = None
     victim: int | None = None
 
+    @property
+    def troubled(self) -> int:
+        """Jobs that hung, failed, or nobody knows."""
+        return self.hung + self.failed + self.unknown
+
 
 def weeks(jobs: Jobs) -> list[str]:
     """The Mondays of the fleet's weeks without gaps, the last MAX_WEEKS of them."""
@@ -83,9 +88,7 @@ def count(jobs: Jobs, by: str, titles: Mapping[str, str] | None = None) -> list[
     if by in ORDERED:
         order = {name: at for at, name in enumerate(places.names)}
         return sorted(found, key=lambda group: order[group.name])
-    return sorted(
-        found, key=lambda group: (-(group.gpu_hours_lost or 0.0), -_bad(group), group.name)
-    )
+    return sorted(found, key=lambda one: (-(one.gpu_hours_lost or 0.0), -one.troubled, one.name))
 
 
 def _bounded(jobs: Jobs, places: Places) -> Places:
@@ -112,7 +115,10 @@ def _groups(jobs: Jobs, places: Places, titles: Mapping[str, str], *, of_all: bo
     troubled = np.bincount(keys, minlength=size).tolist()
     whole = max(1, int(jobs.troubled.sum()))
     calendar = _weeks(jobs)
-    weekly = _table(*_in_weeks(keys, jobs.week[rows], calendar), size, len(calendar)).tolist()
+    week = jobs.week[rows]
+    inside = (week >= calendar.start) & (week != NEVER)
+    places_in = (week[inside] - calendar.start) // 7
+    weekly = _table(keys[inside], places_in, size, len(calendar)).tolist()
     first, last = _spans(keys, jobs.time[rows], size)
     accused = np.bincount(keys[jobs.culprit_hosts.lengths()[rows] > 0], minlength=size).tolist()
     paid = rows, keys
@@ -120,8 +126,7 @@ def _groups(jobs: Jobs, places: Places, titles: Mapping[str, str], *, of_all: bo
         paid = rows[places.paid[bad]], keys[places.paid[bad]]
     blamed = np.bincount(paid[1], minlength=size).tolist()
     costs = {key: jobs.gpu_hours_lost[paid[0][at]] for key, at in split(paid[1])}
-    lost = {key: total(some) for key, some in costs.items()}
-    unpriced = {key: int(np.isnan(some).sum()) for key, some in costs.items()}
+
     causes = _table(keys, jobs.cause.codes[rows], size, len(jobs.cause.values))
     latest = _latest(jobs, rows, keys, size)
     every = int((~jobs.unreadable).sum())
@@ -139,8 +144,8 @@ def _groups(jobs: Jobs, places: Places, titles: Mapping[str, str], *, of_all: bo
                 rate=round(troubled[key] / max(1, of_these), 4),
                 rate_low=round(low, 4),
                 rate_high=round(high, 4),
-                gpu_hours_lost=hours(lost.get(key, 0.0)),
-                cost_unknown=unpriced.get(key, 0),
+                gpu_hours_lost=hours(total(costs[key]) if key in costs else 0.0),
+                cost_unknown=int(np.isnan(costs.get(key, ())).sum()),
                 first_seen=moment(first[key]),
                 last_seen=moment(last[key]),
                 weekly=weekly[key],
@@ -179,12 +184,6 @@ def _table(rows: np.ndarray, columns: np.ndarray, height: int, width: int) -> np
     return cells.reshape(height, width)
 
 
-def _in_weeks(keys: np.ndarray, week: np.ndarray, calendar: range) -> tuple[np.ndarray, np.ndarray]:
-    """The keys whose week is in the calendar, and its place there."""
-    inside = (week >= calendar.start) & (week != NEVER)
-    return keys[inside], (week[inside] - calendar.start) // 7
-
-
 def _spans(keys: np.ndarray, times: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
     """The first and the last time of each key; NaT where it has none."""
     first, last = (np.full(size, np.datetime64("NaT", "us")) for _ in range(2))
@@ -196,7 +195,3 @@ def _spans(keys: np.ndarray, times: np.ndarray, size: int) -> tuple[np.ndarray, 
 def hours(cost: float | None) -> float | None:
     """A sum of GPU-hours as shown: to the hundredth, None if nothing was known."""
     return None if cost is None else round(cost, 2)
-
-
-def _bad(group: Group) -> int:
-    return group.hung + group.failed + group.unknown

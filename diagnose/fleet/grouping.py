@@ -8,13 +8,13 @@ last word. What is not known has one spelling, NOT_KNOWN.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
 
 from diagnose.errors import InputError
-from diagnose.fleet.columns import Coded
+from diagnose.fleet.columns import Coded, Lists
 from diagnose.fleet.jobs import NEVER, Jobs
 
 CAUSE, HOST, WEEK, SIZE, FRAMEWORK = "cause", "host", "week", "size", "framework"
@@ -57,9 +57,9 @@ def chosen(jobs: Jobs, wanted: Filter) -> Jobs:
     """The jobs of a filter; raises InputError for a label that no job has, and for no job left."""
     mask = np.ones(len(jobs), dtype=bool)  # a comparison with no time is false
     if wanted.since is not None:
-        mask &= jobs.time >= _moment(wanted.since)
+        mask &= jobs.time >= np.datetime64(int(wanted.since * 1_000_000), "us")
     if wanted.until is not None:
-        mask &= jobs.time < _moment(wanted.until)
+        mask &= jobs.time < np.datetime64(int(wanted.until * 1_000_000), "us")
     for name in dict.fromkeys(name for name, _ in wanted.labels):
         mask &= _having(jobs, name, {value for key, value in wanted.labels if key == name})
     if not mask.any():
@@ -77,10 +77,6 @@ def _causes(jobs: Jobs, wanted: Sequence[str]) -> set[str]:
     if missing:
         raise InputError(f"no job has the class {missing[0]}: there are {', '.join(sorted(known))}")
     return set().union(*found.values())
-
-
-def _moment(seconds: float) -> np.datetime64:
-    return np.datetime64(int(seconds * 1_000_000), "us")
 
 
 def _having(jobs: Jobs, name: str, values: Collection[str]) -> np.ndarray:
@@ -107,7 +103,7 @@ def places_of(jobs: Jobs, by: str) -> Places:
     if by == HOST:
         return _host_places(jobs)
     if by == FRAMEWORK:
-        return _listed(jobs)
+        return _listed(jobs, jobs.frameworks)
     column = jobs.fingerprint if by == FINGERPRINT else label(jobs, by)
     named = column.renamed(lambda text: text or NOT_KNOWN)
     return Places(readable, named.codes[readable], named.values)
@@ -132,20 +128,18 @@ def sizes(ranks: np.ndarray) -> tuple[np.ndarray, list[str]]:
 
 
 def _host_places(jobs: Jobs) -> Places:
-    """Hosts and culprits of each job; one without any is in the group of those."""
+    """Hosts and culprits of each job."""
     hosts, culprits = (lists.only(~jobs.unreadable) for lists in (jobs.hosts, jobs.culprit_hosts))
     both = hosts.union(culprits)
-    alone = np.flatnonzero(~jobs.unreadable & (both.lengths() == 0))
-    rows = np.concatenate((both.rows, alone))
-    keys = np.concatenate((both.items, np.full(len(alone), len(both.values))))
-    paid = np.zeros(len(rows), dtype=bool)
+    places = _listed(jobs, both)
+    paid = np.zeros(len(places.rows), dtype=bool)
     paid[both.find(culprits)[1]] = True
-    return Places(rows, keys, [*both.values, NOT_KNOWN], paid)
+    return replace(places, paid=paid)
 
 
-def _listed(jobs: Jobs) -> Places:
-    """Frameworks of each job: with several it is in the group of each."""
-    lists = jobs.frameworks.only(~jobs.unreadable)
+def _listed(jobs: Jobs, lists: Lists) -> Places:
+    """A group for each item: a job with several is in each, one without any in that of those."""
+    lists = lists.only(~jobs.unreadable)
     alone = np.flatnonzero(~jobs.unreadable & (lists.lengths() == 0))
     rows = np.concatenate((lists.rows, alone))
     keys = np.concatenate((lists.items, np.full(len(alone), len(lists.values))))

@@ -14,9 +14,9 @@ import numpy as np
 Z = 1.959964  # 95 %, both sides
 
 
-def z_of(tests: int, alpha: float = 0.05) -> float:
-    """The deviate for an interval that is one of so many looked at (Bonferroni)."""
-    return NormalDist().inv_cdf(1 - alpha / 2 / max(1, tests))
+def z_of(tests: int) -> float:
+    """The deviate for an interval of 95 % that is one of so many looked at (Bonferroni)."""
+    return NormalDist().inv_cdf(1 - 0.05 / 2 / max(1, tests))
 
 
 def cdf(deviate: float) -> float:

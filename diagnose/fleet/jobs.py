@@ -107,10 +107,10 @@ class Jobs:
                 found[name] = Coded(column.codes[rows], column.values)
             elif isinstance(column, Lists):
                 found[name] = column.at(rows)
+            elif isinstance(column, pa.Array):
+                found[name] = column.take(pa.array(rows))
             else:
-                found[name] = (
-                    column.take(pa.array(rows)) if isinstance(column, pa.Array) else column[rows]
-                )
+                found[name] = column[rows]
         _, first, place = np.unique(found["incident"], return_index=True, return_inverse=True)
         return Jobs(**found | {"incident": first[place]})
 
@@ -164,6 +164,10 @@ class Jobs:
         return found
 
 
+_PLAIN = (str, int, float)
+_AS_STORED = ("signature", "confidence", "fingerprint", "title", "error")
+
+
 def joined(parts: Sequence[Part], endings: Mapping[str, str]) -> Jobs:
     """The jobs of all parts; `endings` gives the text for `ending` by source.
 
@@ -193,15 +197,11 @@ def joined(parts: Sequence[Part], endings: Mapping[str, str]) -> Jobs:
         job=_distinct(unique["job"], source),
         source=source,
         tag=unique["tag"],
-        labels=_mappings(texts["labels"]),
-        versions=_mappings(texts["versions"]),
+        labels=Coded(texts["labels"].codes, [*map(_mapping, texts["labels"].values)]),
+        versions=Coded(texts["versions"].codes, [*map(_mapping, texts["versions"].values)]),
         verdict=verdict,
         cause=cause,
-        signature=texts["signature"],
-        confidence=texts["confidence"],
-        fingerprint=texts["fingerprint"],
-        title=texts["title"],
-        error=texts["error"],
+        **{name: texts[name] for name in _AS_STORED},
         ending=_endings(cause, source, endings, texts["note"], texts["title"]),
         hosts=hosts,
         culprit_hosts=culprits,
@@ -223,22 +223,13 @@ def joined(parts: Sequence[Part], endings: Mapping[str, str]) -> Jobs:
     )
 
 
-def _mappings(column: Coded[str]) -> Coded[dict[str, str]]:
-    return Coded(column.codes, [_mapping(text) for text in column.values])
-
-
 def _mapping(value: str) -> dict[str, str]:
     try:
         data = json.loads(value)
     except (ValueError, RecursionError):
         return {}
-    if not isinstance(data, dict):
-        return {}
-    return {
-        shown(key): shown(str(item))
-        for key, item in data.items()
-        if isinstance(item, str | int | float)
-    }
+    pairs = data.items() if isinstance(data, dict) else ()
+    return {shown(key): shown(str(item)) for key, item in pairs if isinstance(item, _PLAIN)}
 
 
 def _endings(

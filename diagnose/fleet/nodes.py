@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -67,13 +67,13 @@ class Suspect:
     expected: float
     ratio: float
     p: float
-    victim: int
-    causes: dict[str, int]
-    blamed_jobs: list[str]
-    gpu_hours_lost: float | None
-    first_seen: str | None
-    last_seen: str | None
-    rail: int | None
+    victim: int = 0
+    causes: dict[str, int] = field(default_factory=dict)
+    blamed_jobs: list[str] = field(default_factory=list)
+    gpu_hours_lost: float | None = None
+    first_seen: str | None = None
+    last_seen: str | None = None
+    rail: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +118,11 @@ def nodes(jobs: Jobs, causes: Collection[str], topology: Topology | None = None)
         key=lambda node: (flagged.get(node.host, len(flagged)), -node.blamed, -node.jobs, node.host)
     )
     victim = {node.host: node.victim for node in records}
-    rows = {suspect.host: named.rows_of(suspect.host) for suspect in suspects}
+
     return Nodes(
         units=units,
         suspects=[
-            _completed(suspect, victim[suspect.host], jobs, rows[suspect.host])
-            for suspect in suspects
+            _completed(one, victim[one.host], jobs, named.rows_of(one.host)) for one in suspects
         ],
         nodes=records,
         level=level,
@@ -210,8 +209,7 @@ def _suspects(places: Places) -> list[Suspect]:
         found.append(
             Suspect(
                 places.hosts[worst], int(counts.places[worst].sum()), int(total[worst]),
-                round(float(expected[worst]), 3), round(float(ratio[worst]), 2), p,
-                0, {}, [], None, None, None, rail,
+                round(float(expected[worst]), 3), round(float(ratio[worst]), 2), p, rail=rail,
             )
         )  # fmt: skip
         places = places.without(mask)
@@ -233,8 +231,8 @@ def _completed(suspect: Suspect, victim: int, jobs: Jobs, rows: np.ndarray) -> S
     rows = jobs.in_time(rows)
     cost = total(jobs.gpu_hours_lost[rows])
     first, last = span(jobs.time[rows])
-    return Suspect(
-        suspect.host, suspect.jobs, suspect.blamed, suspect.expected, suspect.ratio, suspect.p,
-        victim, dict(Counter(jobs.cause.of(rows)).most_common()), jobs.names(rows),
-        None if cost is None else round(cost, 3), first, last, suspect.rail,
+    return replace(
+        suspect, victim=victim, causes=dict(Counter(jobs.cause.of(rows)).most_common()),
+        blamed_jobs=jobs.names(rows), gpu_hours_lost=None if cost is None else round(cost, 3),
+        first_seen=first, last_seen=last,
     )  # fmt: skip

@@ -33,7 +33,7 @@ def write_reports(
     results: Path,
     count: int,
     *,
-    patterns: Sequence[str] = (),
+    patterns: Sequence[str | Path] = (),
     redact: bool = True,
     warn: Callable[[str], None],
 ) -> int:

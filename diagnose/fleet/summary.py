@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -109,7 +109,6 @@ def summarise(
     jobs: Jobs,
     *,
     by: str = CAUSE,
-    titles: Mapping[str, str] | None = None,
     results: Path | None = None,
     catalog: Catalog | None = None,
     filters: Sequence[str] = (),
@@ -119,13 +118,13 @@ def summarise(
 ) -> Fleet:
     """Everything about a fleet's jobs.
 
-    `titles` are those of the cause classes, `catalog` says what kind of cause each is (the shipped
-    one where it is None). `filters` are words for what `grouping.chosen` left of the jobs, `price`
-    and `checkpoint_h` (hours between checkpoints) are the caller's, `topology` says where the nodes
-    are. `reports` gets the post-mortems
-    which exist in the folder `results`, of the jobs that are named here.
+    `catalog` says what kind of cause each is (the shipped one where it is None). `filters` are
+    words for what `grouping.chosen` left of the jobs, `price` and `checkpoint_h` (hours between
+    checkpoints) are the caller's, `topology` says where the nodes are. `reports` gets the
+    post-mortems that exist in the folder `results`, of the jobs that are named here.
     """
     catalog = catalog or load_catalog()
+    titles = {name: one.title for name, one in catalog.classes.items()}
     causes, found_nodes = count(jobs, CAUSE, titles), nodes(jobs, catalog.node_causes, topology)
     fleet = Fleet(
         by=by,
@@ -166,7 +165,10 @@ class Listed:
 
 def listed(jobs: Jobs, most: int | None = None) -> list[Listed]:
     """The jobs that went wrong, the latest first, at most so many."""
-    rows = jobs.in_time(np.flatnonzero(jobs.troubled))[::-1][:most]
+    return _listed(jobs, jobs.in_time(np.flatnonzero(jobs.troubled))[::-1][:most])
+
+
+def _listed(jobs: Jobs, rows: np.ndarray) -> list[Listed]:
     return [
         Listed(
             job=name, time=moment(jobs.time[row]), verdict=verdict, cause=cause or UNKNOWN,
@@ -182,19 +184,14 @@ def listed(jobs: Jobs, most: int | None = None) -> list[Listed]:
 
 
 def _overview(jobs: Jobs, hosts: int) -> Overview:
-    def having(verdict: str) -> int:
-        return int(jobs.verdict.where(verdict.__eq__).sum())
-
+    counts = np.bincount(jobs.verdict.codes, minlength=len(jobs.verdict.values)).tolist()
+    having = dict(zip(jobs.verdict.values, counts, strict=True))
+    verdicts = ("hung", "failed", "healthy", "running", "unknown", OTHER)
     costs = jobs.gpu_hours_lost[jobs.troubled]
     first, last = span(jobs.time)
     return Overview(
         jobs=len(jobs),
-        hung=having("hung"),
-        failed=having("failed"),
-        healthy=having("healthy"),
-        running=having("running"),
-        unknown=having("unknown"),
-        other=having(OTHER),
+        **{name: having.get(name, 0) for name in verdicts},
         unreadable=int(jobs.unreadable.sum()),
         hosts=hosts,
         gpu_hours_lost=hours(total(costs)),
@@ -207,18 +204,12 @@ def _overview(jobs: Jobs, hosts: int) -> Overview:
 
 def _worst(jobs: Jobs) -> list[Worst]:
     rows = np.flatnonzero(jobs.troubled & (jobs.gpu_hours_lost > 0))
-    rows = jobs.dearest(rows, MAX_WORST)
     return [
         Worst(
-            job=name, title=title, cause=cause, verdict=verdict,
-            culprit_hosts=jobs.culprit_hosts.of(row),
-            time=moment(jobs.time[row]),
-            gpu_hours_lost=round(float(jobs.gpu_hours_lost[row]), 2),
+            one.job, one.title, one.cause, one.verdict, one.culprit_hosts, one.time,
+            one.gpu_hours_lost or 0.0,
         )
-        for name, title, cause, verdict, row in zip(
-            jobs.names(rows), jobs.title.of(rows), jobs.cause.of(rows), jobs.verdict.of(rows),
-            rows.tolist(), strict=True,
-        )
+        for one in _listed(jobs, jobs.dearest(rows, MAX_WORST))
     ]  # fmt: skip
 
 

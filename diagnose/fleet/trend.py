@@ -123,11 +123,9 @@ def _trend(name: str, counts: np.ndarray, jobs: np.ndarray, z: float) -> Trend:
 def _expected(counts: np.ndarray, jobs: np.ndarray) -> np.ndarray:
     """The counts of each week, had its window one rate."""
     wide = len(counts) // 2
-    halves = [
-        jobs[part] * (counts[part].sum() / max(1, jobs[part].sum()))
-        for part in (slice(wide), slice(wide, None))
-    ]
-    return np.concatenate(halves)
+    rates = counts.reshape(2, wide).sum(axis=1) / np.maximum(1, jobs.reshape(2, wide).sum(axis=1))
+    expected: np.ndarray = jobs * np.repeat(rates, wide)
+    return expected
 
 
 def _forecast(counts: np.ndarray, jobs: np.ndarray, costs: np.ndarray) -> Forecast:

@@ -62,12 +62,10 @@ class _Level:
 
     def summed(self, counts: Tally) -> Tally:
         """Places and blame by unit."""
-        found = [
-            np.zeros((len(self.names), one.shape[1]), one.dtype) for one in (counts.places,) * 2
-        ]
-        for target, one in zip(found, (counts.places, counts.blamed), strict=True):
-            np.add.at(target, self.of, one)
-        return Tally(*found)
+        found = Tally(*np.zeros((2, len(self.names), counts.places.shape[1]), np.int64))
+        np.add.at(found.places, self.of, counts.places)
+        np.add.at(found.blamed, self.of, counts.blamed)
+        return found
 
 
 def suspect_units(places: Places, topology: Topology) -> tuple[list[Unit], Places]:

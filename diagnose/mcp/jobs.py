@@ -23,7 +23,7 @@ from diagnose.ingest.raw import reason
 from diagnose.job.load import load_text, read, saved
 from diagnose.job.model import Job
 from diagnose.job.parallel import processes
-from diagnose.memory.place import recalled
+from diagnose.memory import recalled
 from diagnose.redact.redactor import Redactor
 from diagnose.report.safe import Scrub, learn_around
 

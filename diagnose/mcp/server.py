@@ -9,7 +9,6 @@ import hmac
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from diagnose.catalog.load import load_catalog
 from diagnose.errors import InputError
 from diagnose.mcp.jobs import Root
 from diagnose.mcp.toolbox import Toolbox
+from diagnose.runtime.sockets import is_loopback, listening, url
 
 # What says which job, checkpoint or results are meant; each tool takes one of them, or the other.
 _NAMES = ("path", "job")
@@ -144,14 +144,6 @@ class Address:
             raise InputError(f"{text}: expected HOST:PORT, such as 127.0.0.1:8322")
         return cls(host.strip("[]") or "127.0.0.1", int(port), hosts)
 
-    @property
-    def loopback(self) -> bool:
-        """Whether only this machine reaches it."""
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
-
     def security(self) -> TransportSecuritySettings:
         """The Host and Origin headers that are answered; others may be a page in a browser."""
         names = [*_LOOPBACK, *self.hosts]
@@ -173,7 +165,7 @@ def serve_http(
 
     Without a `token` only on an address of loopback. `announce` is given the URL.
     """
-    if token is None and not address.loopback:
+    if token is None and not is_loopback(address.host):
         raise InputError(
             f"{address.host}: others could read the logs; give --token-file, or listen on 127.0.0.1"
         )
@@ -182,24 +174,10 @@ def serve_http(
     )
     if token is not None:
         app = _Guard(app, token)
-    with _listening(address) as opened:
-        host = f"[{address.host}]" if ":" in address.host else address.host
-        announce(f"http://{host}:{opened.getsockname()[1]}{PATH}")
+    with listening(address.host, address.port) as opened:
+        announce(url(address.host, opened.getsockname()[1]).rstrip("/") + PATH)
         config = uvicorn.Config(app, log_level="warning", server_header=False, access_log=False)
         anyio.run(uvicorn.Server(config).serve, [opened])
-
-
-def _listening(address: Address) -> socket.socket:
-    try:
-        found = socket.getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        family, _, _, _, place = found[0]
-        return socket.create_server(place[:2], family=family)
-    except OSError as error:
-        raise InputError(
-            f"cannot listen on {address.host}:{address.port}: {error.strerror or error}"
-        ) from error
 
 
 @dataclass(frozen=True, slots=True)

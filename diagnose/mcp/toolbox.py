@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from threading import BoundedSemaphore
 from typing import Annotated
@@ -17,16 +18,14 @@ from diagnose.catalog.load import load_catalog
 from diagnose.errors import DiagnoseError
 from diagnose.mcp import lookup_tools
 from diagnose.mcp.answer import NAMES_ARE_DATA, Answer, data_of, text_of
-from diagnose.mcp.compare_tool import compare
-from diagnose.mcp.job_tools import issue, lines, timeline, triage, waits
+from diagnose.mcp.job_tools import compare, issue, lines, timeline, triage, waits
 from diagnose.mcp.jobs import Jobs, Root
 from diagnose.mcp.lookup_tools import checkpoint, fleet
 from diagnose.report.safe import masked_line, scrubber
 from diagnose.runtime.command import cores
 
 JobName = Annotated[
-    str,
-    Field(description="The job: its path below the root folder, or the `paste-…` of a triage."),
+    str, Field(description="The job: its path below the root folder, or the `paste-…` of a triage.")
 ]
 _MAX_ERROR = 1000  # characters
 _READS = ToolAnnotations(
@@ -40,7 +39,7 @@ class Toolbox:
     def __init__(self, root: Root, *, redact: bool, patterns: Sequence[Path]) -> None:
         self._root = root
         self._jobs = Jobs(root, redact=redact, patterns=patterns)
-        self._redact = redact
+        self._scrub = partial(scrubber, redact=redact)
         self._turns = BoundedSemaphore(max(2, cores()))  # of jobs that are read at once
 
     def add_to(self, server: MCPServer) -> None:
@@ -68,8 +67,7 @@ class Toolbox:
             str, Field(description="Pasted log text instead of a path, as it was printed.")
         ] = "",
         why: Annotated[
-            bool,
-            Field(description="Answer with how the verdict came about instead of what to do."),
+            bool, Field(description="Answer with how the verdict came about instead of what to do.")
         ] = False,
     ) -> CallToolResult:
         """Diagnose why a distributed training job hung or died.
@@ -123,8 +121,7 @@ class Toolbox:
         self,
         job: JobName,
         project: Annotated[
-            str,
-            Field(description="nccl, pytorch, vllm, sglang, verl, deepspeed, ray or slurm."),
+            str, Field(description="nccl, pytorch, vllm, sglang, verl, deepspeed, ray or slurm.")
         ],
     ) -> CallToolResult:
         """Write the job as an issue for a project: what maintainers ask for, and what is missing.
@@ -148,20 +145,17 @@ class Toolbox:
     def explain(
         self,
         name: Annotated[
-            str,
-            Field(description="Cause class (net.fabric), setting (timeout) or signature id."),
+            str, Field(description="Cause class (net.fabric), setting (timeout) or signature id.")
         ],
     ) -> CallToolResult:
         """Explain a cause class, a setting of all frameworks, or an entry of the catalog."""
         return self._result(lambda: lookup_tools.explain(load_catalog(self._jobs.patterns), name))
 
     def match_line(
-        self,
-        text: Annotated[str, Field(description="A line of a log, or up to 20.")],
+        self, text: Annotated[str, Field(description="A line of a log, or up to 20.")]
     ) -> CallToolResult:
         """Look up which known failures match a log line, or what its words suggest."""
-        scrub = scrubber(redact=self._redact)
-        return self._result(lambda: lookup_tools.match_line(self._jobs, text, scrub))
+        return self._result(lambda: lookup_tools.match_line(self._jobs, text, self._scrub()))
 
     def checkpoint(
         self,
@@ -171,8 +165,7 @@ class Toolbox:
         ] = False,
     ) -> CallToolResult:
         """Check which checkpoints are intact, what is wrong with others, and how to resume."""
-        scrub = scrubber(redact=self._redact)
-        return self._result(lambda: checkpoint(self._root, path, scrub, verify=verify))
+        return self._result(lambda: checkpoint(self._root, path, self._scrub(), verify=verify))
 
     def fleet(
         self,
@@ -186,8 +179,7 @@ class Toolbox:
         Ask it whether a failure was seen before, and on which hosts.
         """
         catalog = load_catalog(self._jobs.patterns)
-        scrub = scrubber(redact=self._redact)
-        return self._result(lambda: fleet(self._root, path, by, catalog, scrub))
+        return self._result(lambda: fleet(self._root, path, by, catalog, self._scrub()))
 
     def _result(self, make: Callable[[], Answer]) -> CallToolResult:
         """What goes to the client; an error that says what to do where there is no answer."""

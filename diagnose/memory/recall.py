@@ -56,25 +56,17 @@ def _recorded(diagnosis: Diagnosis, rows: Iterable[tuple[str, str, int, int]]) -
         return diagnosis
     now = level(found.share, root.confidence)
     which = f"of {root.cause} " if found.of_class else ""
-    reason = Reason(
-        "confidence", "reached", now, "site_record",
+    effect = "leaves" if now == root.confidence else "makes"
+    why = (
         f"{found.correct} of {found.confirmed} verdicts {which}at {root.confidence} confidence "
-        f"were right at this site, which {'leaves' if now == root.confidence else 'makes'} it "
-        f"{now}",
-    )  # fmt: skip
-    return replace(
-        diagnosis,
-        root_cause=replace(root, confidence=now),
-        site_record=found,
-        reasons=_among(diagnosis.reasons, reason),
+        f"were right at this site, which {effect} it {now}"
     )
-
-
-def _among(reasons: list[Reason], reason: Reason) -> list[Reason]:
-    """The reasons with one more of its step, behind the others of it."""
+    reason = Reason("confidence", "reached", now, "site_record", why)
+    reasons = [*diagnosis.reasons]  # behind the others of its step
     ends = [at for at, one in enumerate(reasons, 1) if one.step == reason.step]
-    at = ends[-1] if ends else 0
-    return [*reasons[:at], reason, *reasons[at:]]
+    reasons.insert(ends[-1] if ends else 0, reason)
+    changed = replace(root, confidence=now)
+    return replace(diagnosis, root_cause=changed, site_record=found, reasons=reasons)
 
 
 def key_of(diagnosis: Diagnosis) -> str:
@@ -112,9 +104,16 @@ def earlier(diagnosis: Diagnosis, memory: Memory) -> list[Earlier]:
         group = (one.key,) if one.key == key else (one.cause, one.fix or one.fingerprint)
         alike[group].append((number, one))
     found = []
-    for (number, one), *others in [*alike.values()][:MOST]:
-        likeness = _likeness(one, key, number in same)
-        found.append(_earlier(one, shared[number], likeness, 1 + len(others)))
+    for several in [*alike.values()][:MOST]:
+        number, one = several[0]
+        likeness: Likeness = "fingerprint" if number in same else "similar"
+        found.append(
+            Earlier(
+                job=one.name, confirmed=one.made, cause=one.cause, ranks=one.ranks, hosts=one.hosts,
+                fix=one.fix, likeness="job" if one.key == key else likeness,
+                similarity=round(min(shared[number], 1.0), 3), incidents=len(several),
+            )
+        )  # fmt: skip
     return found
 
 
@@ -122,26 +121,6 @@ def _of_class(incident: Incident, cause: str) -> float:
     """What another verdict leaves of a likeness: how a hang ends is alike whatever its cause is."""
     classes = (incident.given, incident.cause)
     return 1.0 if "unknown" in (cause, incident.given) or cause in classes else _OTHER
-
-
-def _likeness(incident: Incident, key: str, same: bool) -> Likeness:
-    if incident.key == key:
-        return "job"
-    return "fingerprint" if same else "similar"
-
-
-def _earlier(incident: Incident, share: float, likeness: Likeness, count: int) -> Earlier:
-    return Earlier(
-        job=incident.name,
-        confirmed=incident.made,
-        cause=incident.cause,
-        ranks=incident.ranks,
-        hosts=incident.hosts,
-        fix=incident.fix,
-        likeness=likeness,
-        similarity=round(min(share, 1.0), 3),
-        incidents=count,
-    )
 
 
 def similar(wanted: Sequence[int], memory: Memory) -> dict[int, float]:

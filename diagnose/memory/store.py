@@ -10,7 +10,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -19,6 +19,7 @@ from urllib.parse import quote
 from diagnose.diagnosis import made_of
 from diagnose.errors import InputError
 from diagnose.runtime.database import Database, unusable
+from diagnose.runtime.files import unwritable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,12 +28,7 @@ MAX_INCIDENTS = 20_000  # the oldest make room
 MAX_NAMES = 64  # culprits of one incident
 MAX_TEXT = 500  # characters of a text
 
-# `cause` is what it was, "" where that is unknown; `verdict`, `class` and `confidence` are what the
-# diagnosis said, before the memory had changed it; `correct`: it was right.
-COLUMNS = (
-    "key", "name", "fingerprint", "verdict", "class", "confidence", "cause", "correct",
-    "ranks", "hosts", "fix", "made", "who",
-)  # fmt: skip
+
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS incidents (
   id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, name TEXT NOT NULL, fingerprint TEXT NOT NULL,
@@ -47,7 +43,7 @@ CREATE TABLE IF NOT EXISTS features (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS features_incident ON features (incident);
 """
-_FIELDS = ["given" if name == "class" else name for name in COLUMNS]  # of Incident
+
 _CHUNK = 400  # values of one query
 _STEPS, _MOST_STEPS = 1_000_000, 100  # of SQLite's machine: some seconds, then a file is given up
 _MOST_BYTES = 1 << 20  # of a value
@@ -55,7 +51,11 @@ _MOST_BYTES = 1 << 20  # of a value
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """One confirmed job; the fields are COLUMNS. `made` is when that was (ISO 8601, UTC)."""
+    """One confirmed job; the fields are COLUMNS. `made` is when that was (ISO 8601, UTC).
+
+    `cause` is what it was, "" where that is unknown; `verdict`, `given` and `confidence` are what
+    the diagnosis said, before the memory had changed it; `correct`: it was right.
+    """
 
     key: str
     name: str
@@ -72,6 +72,10 @@ class Incident:
     who: str = ""
 
 
+_FIELDS = [one.name for one in fields(Incident)]
+COLUMNS = ["class" if name == "given" else name for name in _FIELDS]
+
+
 def keep(path: Path, incident: Incident, features: Sequence[int]) -> int:
     """Write an incident, instead of what was kept of this job; how many there are then.
 
@@ -80,17 +84,14 @@ def keep(path: Path, incident: Incident, features: Sequence[int]) -> int:
     try:
         path.parent.mkdir(0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(
-            f"cannot write {path}: {(error.strerror or str(error)).lower()}"
-        ) from error
+        raise unwritable(path, error) from error
     database = Database(path, _SCHEMA, {"incidents": COLUMNS, "features": ("feature", "incident")})
     try:
         with database.usable(), database.change() as db:
             db.execute("DELETE FROM incidents WHERE key = ?", [incident.key])
-            places = ", ".join("?" * len(COLUMNS))
-            row = db.execute(
-                f"INSERT INTO incidents ({', '.join(COLUMNS)}) VALUES ({places})", _row(incident)
-            ).lastrowid
+            query = f"INSERT INTO incidents ({', '.join(COLUMNS)}) VALUES"
+            values = [_value(getattr(incident, name)) for name in _FIELDS]
+            row = db.execute(f"{query} ({', '.join('?' * len(COLUMNS))})", values).lastrowid
             db.executemany(
                 "INSERT OR IGNORE INTO features VALUES (?, ?)", [(one, row) for one in features]
             )
@@ -105,13 +106,11 @@ def keep(path: Path, incident: Incident, features: Sequence[int]) -> int:
             database.close()
 
 
-def _row(incident: Incident) -> list[Any]:
-    return [
-        incident.key, incident.name, incident.fingerprint, incident.verdict, incident.given,
-        incident.confidence, incident.cause, int(incident.correct),
-        json.dumps(incident.ranks[:MAX_NAMES]), json.dumps(incident.hosts[:MAX_NAMES]),
-        incident.fix[:MAX_TEXT], incident.made, incident.who,
-    ]  # fmt: skip
+def _value(value: Any) -> Any:
+    """A field of an incident as its column holds it."""
+    if isinstance(value, list):
+        return json.dumps(value[:MAX_NAMES])
+    return value[:MAX_TEXT] if isinstance(value, str) else int(value)
 
 
 class Memory:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields
 from itertools import groupby
 
@@ -20,7 +21,8 @@ from diagnose.catalog.schema import (
     Signature,
 )
 from diagnose.report import words
-from diagnose.report.safe import clean
+from diagnose.report.safe import clean, each
+from diagnose.report.terminal import Page
 
 KNOWN_ISSUE = "known-issue"  # what stands in the role column for a known issue
 
@@ -52,106 +54,83 @@ def listing(catalog: Catalog, *, cause: str | None = None, role: str | None = No
 
 
 def render(found: Named, catalog: Catalog, console: Console) -> None:
-    """What the catalog has under a name."""
-    if isinstance(found, CauseClass):
-        render_class(found, catalog, console)
-    elif isinstance(found, Setting):
-        render_setting(found, console)
-    else:
-        render_entry(found, console)
-
-
-def render_entry(entry: Signature | KnownIssue, console: Console) -> None:
-    """Everything a user wants to know of an entry before relying on it."""
+    """What the catalog has under a name. Catalogs can be somebody else's: text is made clean."""
     page = _Page(console)
-    page.title(entry.id, entry.title)
+    found = each(found, lambda text, _: clean(text))
+    page.line(Text.assemble((f"{found.id}  ", "bold"), found.title))
+    if isinstance(found, CauseClass):
+        _class(found, catalog, page)
+    elif isinstance(found, Setting):
+        _setting(found, page)
+    else:
+        _entry(found, page)
+
+
+def _entry(entry: Signature | KnownIssue, page: _Page) -> None:
+    """Everything a user wants to know of an entry before relying on it."""
     if isinstance(entry, Signature):
-        page.field("role", entry.role)
-        page.field("class", entry.cause)
-        page.field("strength", entry.strength)
-        page.field("phase", entry.phase or "")
-        page.field("to blame", _CULPRITS.get(entry.culprit, ""))
-        page.field("explains", ", ".join(entry.explains))
+        page.fact("role", entry.role)
+        page.fact("class", entry.cause or "")
+        page.fact("strength", entry.strength)
+        page.fact("phase", entry.phase or "")
+        page.fact("to blame", _CULPRITS.get(entry.culprit, ""))
+        page.fact("explains", ", ".join(entry.explains))
         page.items("Matches any of", entry.match)
         page.items("Unless the line also has", entry.unless)
         if entry.not_evidence_of:
-            page.text("Limits", f"A match does not prove {entry.not_evidence_of}")
+            page.heading("Limits")
+            page.text(words.sentence(f"A match does not prove {entry.not_evidence_of}"))
     else:
-        page.field("role", KNOWN_ISSUE)
-        page.field("class", entry.cause)
-        page.field("confidence", entry.confidence)
-        page.paragraph(words.sentence(entry.summary))
-        page.items("All of", [_condition(c) for c in entry.all])
-        page.items("At least one of", [_condition(c) for c in entry.any])
-        page.items("None of", [_condition(c) for c in entry.none])
+        page.fact("role", KNOWN_ISSUE)
+        page.fact("class", entry.cause)
+        page.fact("confidence", entry.confidence)
+        page.text(words.sentence(entry.summary))
+        page.items("All of", map(_condition, entry.all))
+        page.items("At least one of", map(_condition, entry.any))
+        page.items("None of", map(_condition, entry.none))
     page.remedies(entry.remedies)
     if entry.restart:
         page.items("Restart", [words.sentence(words.RESTART[entry.restart])])
     page.items("References", entry.references)
 
 
-def render_class(cause: CauseClass, catalog: Catalog, console: Console) -> None:
+def _class(cause: CauseClass, catalog: Catalog, page: _Page) -> None:
     """A cause class: what it means, default advice, and the entries that lead to it."""
-    page = _Page(console)
-    page.title(cause.id, cause.title)
-    page.paragraph(cause.explanation)
+    page.text(cause.explanation)
     page.remedies(cause.remedies)
     page.items("Restart", [words.joined(words.RESTART[cause.restart], cause.restart_why)])
     page.items("Would a longer timeout help?", [words.longer_timeout_of(cause)])
     page.items("Collect this next time", [*cause.capture_stacks, *cause.capture])
     entries: list[Signature | KnownIssue] = [*catalog.signatures, *catalog.known_issues]
-    mine = [f"{entry.id}: {entry.title}" for entry in entries if entry.cause == cause.id]
+    mine = [clean(f"{entry.id}: {entry.title}") for entry in entries if entry.cause == cause.id]
     page.items("Signatures and known issues", mine)
 
 
-def render_setting(setting: Setting, console: Console) -> None:
+def _setting(setting: Setting, page: _Page) -> None:
     """A setting, where each framework has it, and the page that says so."""
-    page = _Page(console)
-    page.title(setting.id, setting.title)
-    page.paragraph(setting.about)
+    page.text(setting.about)
     for framework, places in groupby(setting.places, lambda place: place.run.framework):
         page.heading(framework or "Any other")
         for place in places:
             page.run(place.run, f"In {place.run.file}" if place.run.file else "")
-            page.line(place.reference, style="dim", start="      ")
+            page.verbatim(place.reference, 6, "dim")
 
 
-class _Page:
-    def __init__(self, console: Console) -> None:
-        self.console = console
+class _Page(Page):
+    """A page of an entry; what is there to be copied is never broken."""
 
-    def line(self, text: str, *, style: str = "", start: str = "", start_style: str = "") -> None:
-        """One line. Catalogs can be somebody else's, so their text is cleaned like a log's."""
-        line = Text().append(start, start_style).append(clean(text), style)
-        self.console.print(line, soft_wrap=True)
-
-    def title(self, name: str, title: str) -> None:
-        self.line(title, start=f"{clean(name)}  ", start_style="bold")
-
-    def field(self, label: str, text: str) -> None:
+    def fact(self, label: str, text: str) -> None:
         if text:
-            self.line(text, start=f"  {label:<12}", start_style="dim")
+            self.line(Text.assemble((f"  {label:<12}", "dim"), text))
 
-    def heading(self, text: str) -> None:
-        self.line("")
-        self.line(text, style="bold underline")
+    def text(self, text: str, indent: int = 2) -> None:
+        self.paragraph(Text(text), first=" " * indent)
 
-    def paragraph(self, text: str, start: str = "  ") -> None:
-        width = max(20, min(110, self.console.width - 1) - len(start))
-        for line in Text(clean(text)).wrap(self.console, width):
-            self.line(line.plain, start=start)
-
-    def text(self, heading: str, text: str) -> None:
-        if text:
-            self.heading(heading)
-            self.paragraph(words.sentence(text))
-
-    def items(self, heading: str, items: list[str]) -> None:
-        """Lines as they are: patterns and URLs are there to be copied."""
-        if items:
-            self.heading(heading)
-            for item in items:
-                self.line(item, start="  ")
+    def items(self, heading: str, items: Iterable[str]) -> None:
+        for number, item in enumerate(items):
+            if not number:
+                self.heading(heading)
+            self.line(Text(f"  {item}"))
 
     def remedies(self, steps: list[Remedy]) -> None:
         for group, heading in words.REMEDY_GROUPS.items():
@@ -159,25 +138,24 @@ class _Page:
             if mine:
                 self.heading(heading)
             for step in mine:
-                self.paragraph(words.joined(step.do, step.why))
-                caution = words.caution(step)
-                if caution:
-                    self.paragraph(caution)
+                self.text(words.joined(step.do, step.why))
+                if caution := words.caution(step):
+                    self.text(caution)
                 for label, run in words.runs_of(step):
                     self.run(run, label)
                 if step.setting:
-                    self.line("Where each framework has it:", style="dim", start="      ")
-                    self.line(f"diagnose explain {step.setting}", style="cyan", start="      ")
+                    self.verbatim("Where each framework has it:", 6, "dim")
+                    self.verbatim(f"diagnose explain {step.setting}", 6, "cyan")
 
     def run(self, run: Run, label: str) -> None:
         """What to copy, as it is, and above it what it is."""
         if label:
-            self.line(f"{label}:", style="dim", start="      ")
+            self.verbatim(f"{label}:", 6, "dim")
         for line in run.lines:
             if run.kind == "note":
-                self.paragraph(line, start="      ")
+                self.text(line, 6)
             else:
-                self.line(line, style="cyan", start="      ")
+                self.verbatim(line, 6, "cyan")
 
 
 def _condition(condition: Condition) -> str:

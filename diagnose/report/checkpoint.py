@@ -10,7 +10,7 @@ from rich.text import Text
 from diagnose.checkpoint.model import STATE_WORDS, Checkpoint, Inspection, Lost, newest
 from diagnose.redact.redactor import secrets_only
 from diagnose.report import words
-from diagnose.report.safe import each, learn, masked_strings, shown
+from diagnose.report.safe import each, learn, shown
 from diagnose.report.terminal import Page
 from diagnose.text.ranks import plural
 
@@ -34,15 +34,12 @@ def render(inspection: Inspection, console: Console, lost: Lost | None = None) -
         return
     base = words.common_folder(found)
     last = newest(found) or found[-1]
+    state, style = STATE_WORDS[last.state].upper(), f"bold {_STYLE[last.state]}"
     text = Text(headline(inspection, last, base), "bold")
-    page.paragraph(
-        text,
-        first=f"{STATE_WORDS[last.state].upper()}  ",
-        indent=2,
-        style=f"bold {_STYLE[last.state]}",
-    )
+    page.paragraph(text, first=f"{state}  ", indent=2, style=style)
     _table(page, found, base)
     _reasons(page, found, base)
+    _notes(page, found, base)
     _resume(page, inspection, base, lost)
 
 
@@ -99,10 +96,8 @@ def _number(number: int | None) -> str:
 
 def _reasons(page: Page, found: Sequence[Checkpoint], base: str) -> None:
     damaged = [one for one in found if one.state != "whole"]
-    if not damaged:
-        _notes(page, found, base)
-        return
-    page.heading("What is wrong")
+    if damaged:
+        page.heading("What is wrong")
     for one in damaged[-MAX_DAMAGED:]:
         text = Text.assemble((words.relative(one.path, base), "bold"), f" is {_state(one)}")
         page.paragraph(text, first="  ")
@@ -111,14 +106,12 @@ def _reasons(page: Page, found: Sequence[Checkpoint], base: str) -> None:
             page.paragraph(Text(words.sentence(reason)), first="    - ")
         page.more(len(reasons) - MAX_REASONS, indent=6)
     page.more(len(damaged) - MAX_DAMAGED, indent=6)
-    _notes(page, found, base)
 
 
 def _notes(page: Page, found: Sequence[Checkpoint], base: str) -> None:
     noted = [(one, note) for one in found for note in one.notes]
-    if not noted:
-        return
-    page.heading("Notes")
+    if noted:
+        page.heading("Notes")
     for one, note in noted[:MAX_REASONS]:
         text = Text.assemble((words.relative(one.path, base), "bold"), f": {words.sentence(note)}")
         page.paragraph(text, first="  ", indent=4)
@@ -129,10 +122,8 @@ def _resume(page: Page, inspection: Inspection, base: str, lost: Lost | None) ->
     page.heading("Resume")
     back = inspection.resume
     if back is None:
-        text = (
-            "No usable checkpoint. Restart from scratch, or restore a backup and re-run this check."
-        )
-        page.paragraph(Text(text), first="  ")
+        text = "No usable checkpoint. Restart from scratch, or restore a backup and "
+        page.paragraph(Text(f"{text}re-run this check."), first="  ")
         return
     page.paragraph(Text(f"From {words.relative(back.path, base)}{_at(back.step)}:"), first="  ")
     page.verbatim(back.how, 4, "cyan")
@@ -145,8 +136,3 @@ def sentence_of(lost: Lost) -> str:
     cost = "" if lost.gpu_hours is None else f" (about {lost.gpu_hours:,.1f} GPU-hours)"
     steps = f"{lost.steps:,} {plural(lost.steps, 'step')}"
     return f"Resuming repeats {steps}{cost}; last logged step {lost.last:,}."
-
-
-def masked(inspection: Inspection) -> Inspection:
-    """A copy with secrets masked and nothing else changed: for JSON, which escapes by itself."""
-    return masked_strings(inspection)

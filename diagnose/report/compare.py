@@ -15,6 +15,7 @@ from diagnose.redact.redactor import Redactor, secrets_only
 from diagnose.report.html.shell import asset, embedded, policy, template
 from diagnose.report.safe import each, escaped, learn, masked_strings, shown
 from diagnose.report.terminal import Page
+from diagnose.report.words import place
 from diagnose.text.ranks import counted
 
 _TEXT = 120  # characters of a value or a line
@@ -101,11 +102,8 @@ def change(one: Difference) -> str:
     if one.kind == "more":
         return f"{one.good} → {one.bad}: {one.name}"
     absent = _ABSENT.get(one.kind, "none")
-    return f"{_value(one.good, absent)} → {_value(one.bad, absent)}"
-
-
-def _value(text: str | None, absent: str) -> str:
-    return absent if text is None else text or "given"
+    both = (absent if text is None else text or "given" for text in (one.good, one.bad))
+    return " → ".join(both)
 
 
 def places(one: Difference) -> str:
@@ -116,7 +114,7 @@ def places(one: Difference) -> str:
 
 
 def _place(at: SourceLine | None) -> str:
-    return "" if at is None else f"{at.source}:{at.line}" if at.line else at.source
+    return place(at.source, at.line) if at else ""
 
 
 def _runs(found: Comparison) -> list[tuple[str, Run]]:

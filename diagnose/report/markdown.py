@@ -72,18 +72,20 @@ def escape(text: str) -> str:
 
 def code(text: str) -> str:
     """`text` (one line) as inline code, whatever backticks it holds."""
-    longest = max(map(len, re.findall("`+", text)), default=0)
-    ticks = "`" * (longest + 1)
+    ticks = _ticks(text)
     pad = " " if text[:1] == "`" or text[-1:] == "`" else ""
     return f"{ticks}{pad}{text}{pad}{ticks}"
 
 
 def fenced(text: str, indent: str = "") -> str:
     """`text` as a code block whose fence is longer than any run of backticks inside."""
-    longest = max(map(len, re.findall("`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    lines = [fence, *text.splitlines(), fence]
-    return "\n".join(f"{indent}{line}" for line in lines)
+    fence = _ticks(text).ljust(3, "`")
+    return "\n".join(f"{indent}{line}" for line in (fence, *text.splitlines(), fence))
+
+
+def _ticks(text: str) -> str:
+    """One backtick more than follow each other in a text."""
+    return "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
 
 
 def headline(diagnosis: Diagnosis) -> str:
@@ -92,10 +94,9 @@ def headline(diagnosis: Diagnosis) -> str:
 
 
 def _verdict(diagnosis: Diagnosis) -> list[str]:
-    facts = words.facts(diagnosis).items()
     table = "\n".join(
         f"- **{label.capitalize()}:** {code(text) if label == 'cause' else escape(text)}"
-        for label, text in facts
+        for label, text in words.facts(diagnosis).items()
         if text
     )
     summary = escape(words.sentence(diagnosis.root_cause.summary))
@@ -107,12 +108,10 @@ def _step(number: int, step: RemedyStep) -> str:
     text = first + escape(words.sentence(step.do))
     if step.why:
         text += f" *{escape(words.sentence(step.why))}*"
-    caution = words.caution(step)
-    if caution:
+    if caution := words.caution(step):
         text += f" **{caution}**"
-    return "\n".join(
-        [text, *(_run(label, run, " " * len(first)) for label, run in words.runs_of(step))]
-    )
+    runs = (_run(label, run, " " * len(first)) for label, run in words.runs_of(step))
+    return "\n".join([text, *runs])
 
 
 def _run(label: str, run: Run, indent: str) -> str:
@@ -191,12 +190,9 @@ def _evidence(diagnosis: Diagnosis) -> str:
 def _chain(diagnosis: Diagnosis) -> str:
     rows = []
     for step in words.steps(diagnosis.causal_chain, MAX_CHAIN):
-        rows.append(
-            "- "
-            + (f"{step.start}: " if step.start else "")
-            + escape(step.event)
-            + (f" {code(step.place)}" if step.place else "")
-        )
+        start = f"{step.start}: " if step.start else ""
+        place = f" {code(step.place)}" if step.place else ""
+        rows.append(f"- {start}{escape(step.event)}{place}")
     rows += _more(len(diagnosis.causal_chain) - MAX_CHAIN)
     return "\n".join(rows)
 

@@ -64,10 +64,7 @@ def safe(diagnosis: Diagnosis, redactor: Redactor | None, *, why: bool = False) 
     if redactor is not None:
         learn(plain, redactor)
 
-    def one(text: str, name: str) -> str:
-        return shown(text, redactor, lines=name == "lines")
-
-    return each(plain, one)
+    return each(plain, lambda text, name: shown(text, redactor, lines=name == "lines"))
 
 
 def shown(
@@ -88,42 +85,22 @@ def masked(diagnosis: Diagnosis, redactor: Redactor | None = None) -> Diagnosis:
 def masked_strings(value: T, redactor: Redactor | None = None) -> T:
     """Like `masked`, for any value; the default `redactor` leaves people."""
     redactor = redactor or secrets_only()
-    hidden = {text: _masked(text, redactor) for text in learn(value, redactor)}
+    hidden = {text: redactor.text(text) for text in learn(value, redactor)}
+    for text in [text for text in hidden if not text.isprintable()]:
+        # What an escape code or an invisible character cuts in two is found without it.
+        bare = clean(text, limit=MAX_RAW, lines=True)
+        if (found := redactor.text(bare)) != bare:
+            hidden[text] = found
     return each(value, lambda text, _name: hidden[text])
-
-
-def _masked(text: str, redactor: Redactor) -> str:
-    hidden = redactor.text(text)
-    if text.isprintable():
-        return hidden
-    # What an escape code or an invisible character cuts in two is found without it.
-    bare = clean(text, limit=MAX_RAW, lines=True)
-    found = redactor.text(bare)
-    return hidden if found == bare else found
 
 
 def learn(value: object, redactor: Redactor) -> Iterable[str]:
     """Let a redactor know all secrets in the strings of a value; gives these, each once."""
-    texts: dict[str, None] = {}
-    _collect(value, texts)
+    texts: dict[str, str] = {}
+    each(value, lambda text, _: texts.setdefault(text, text))
     for text in texts:
         redactor.learn(clean(text, limit=MAX_RAW, lines=True))
     return texts
-
-
-def _collect(value: object, texts: dict[str, None]) -> None:
-    if isinstance(value, str):
-        texts[value] = None
-    elif isinstance(value, list | tuple):
-        for item in () if _numbers(value) else value[:MAX_ITEMS]:
-            _collect(item, texts)
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            _collect(key, texts)
-            _collect(item, texts)
-    elif is_dataclass(value):
-        for field in fields(value):
-            _collect(getattr(value, field.name), texts)
 
 
 def masked_line(text: str, limit: int) -> str:
@@ -297,7 +274,9 @@ def _shown(rows: list[Row], line: int, show: Show) -> list[Row]:
         for row, text in zip(kept, texts, strict=True)
         if abs(row.number - line) <= AROUND
     ]
-    return _trimmed(seen, line)
+    # Without the empty lines at both ends.
+    numbers = [row.number for row in seen if row.text.strip() or row.number == line]
+    return [row for row in seen if numbers and numbers[0] <= row.number <= numbers[-1]]
 
 
 def _within(rows: Iterable[Row]) -> list[Row]:
@@ -310,15 +289,6 @@ def _within(rows: Iterable[Row]) -> list[Row]:
             break
         kept.append(row)
     return kept
-
-
-def _trimmed(rows: list[Row], line: int) -> list[Row]:
-    """Without the empty lines at both ends."""
-    while rows and rows[0].number < line and not rows[0].text.strip():
-        rows = rows[1:]
-    while rows and rows[-1].number > line and not rows[-1].text.strip():
-        rows = rows[:-1]
-    return rows
 
 
 def learn_around(job: Job, diagnosis: Diagnosis, redactor: Redactor) -> Redactor:

@@ -60,10 +60,8 @@ def render(
     blocks += _sections(_chain(diagnosis))
     if len(blocks) > MAX_BLOCKS:
         left_out = len(blocks) - MAX_BLOCKS + 1
-        blocks = [
-            *blocks[: MAX_BLOCKS - 1],
-            _context(f"{left_out} more parts: see the JSON output"),
-        ]
+        more = _mrkdwn(f"{left_out} more parts: see the JSON output")
+        blocks[MAX_BLOCKS - 1 :] = [{"type": "context", "elements": [more]}]
     fallback = words.joined(heading, summary)
     return {"text": _fitted(fallback, MAX_TEXT), "blocks": blocks}
 
@@ -104,19 +102,20 @@ def _sections(parts: list[str]) -> Iterator[Block]:
     text = ""
     for part in parts:
         if text and len(text) + 1 + len(part) > MAX_TEXT:
-            yield _section(text)
+            yield section(text)
             text = ""
         text = f"{text}\n{part}" if text else part
     if text:
-        yield _section(text)
+        yield section(text)
 
 
-def _section(text: str) -> Block:
-    return {"type": "section", "text": {"type": "mrkdwn", "text": text, "verbatim": True}}
+def section(text: str) -> Block:
+    """A part of a message with this text in mrkdwn."""
+    return {"type": "section", "text": _mrkdwn(text)}
 
 
-def _context(text: str) -> Block:
-    return {"type": "context", "elements": [{"type": "mrkdwn", "text": text, "verbatim": True}]}
+def _mrkdwn(text: str) -> dict[str, Any]:
+    return {"type": "mrkdwn", "text": text, "verbatim": True}
 
 
 def _line(text: str, limit: int = MAX_TEXT // _WIDEST - 50) -> str:
@@ -169,11 +168,7 @@ def _chain(diagnosis: Diagnosis) -> list[str]:
     parts = ["*Sequence of events*"]
     for step in steps:
         place = f" {code(cut(step.place, 150))}" if step.place else ""
-        parts.append(
-            "• "
-            + (f"{_line(step.start, 60)}: " if step.start else "")
-            + _line(step.event, 250)
-            + place
-        )
+        start = f"{_line(step.start, 60)}: " if step.start else ""
+        parts.append(f"• {start}{_line(step.event, 250)}{place}")
     more = len(diagnosis.causal_chain) - MAX_CHAIN
     return [*parts, f"… and {more} more"] if more > 0 else parts

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from diagnose.catalog.schema import Run
 from diagnose.diagnosis import WELL, ChainLink, Diagnosis, Evidence, PythonException, RemedyStep
 from diagnose.job.model import Job
 from diagnose.redact.redactor import Redactor, secrets_only
@@ -49,11 +48,7 @@ def report(job: Job, diagnosis: Diagnosis, wish: Wish) -> str:
 
 
 def render(
-    diagnosis: Diagnosis,
-    console: Console,
-    redactor: Redactor | None = None,
-    *,
-    why: bool = False,
+    diagnosis: Diagnosis, console: Console, redactor: Redactor | None = None, *, why: bool = False
 ) -> None:
     """Print `diagnosis`; notes are left to the caller.
 
@@ -80,7 +75,10 @@ def _body(page: Page, diagnosis: Diagnosis) -> None:
     _facts(page, diagnosis)
     if diagnosis.verdict == "unknown":
         _missing_evidence(page, diagnosis)
-    _remedies(page, diagnosis)
+    for heading, steps in words.remedy_groups(diagnosis.remedies):
+        page.heading(heading)
+        for number, step in steps:
+            _step(page, number, step)
     _advice(page, diagnosis)
     _traceback(page, diagnosis.exception)
     _evidence(page, diagnosis.evidence)
@@ -101,9 +99,17 @@ class Page:
         self.full = max(20, console.width - 1)
         self.width = min(MAX_WIDTH, self.full)
 
+    def line(self, text: Text) -> None:
+        """One line, however long it is."""
+        if self.ascii:
+            plain = text.plain.translate(_ASCII)
+            text = text if plain == text.plain else Text(plain, style=text.style)
+        self.lines += 1
+        self.console.print(text, soft_wrap=True)
+
     def blank(self) -> None:
         """An empty line."""
-        self._print(Text())
+        self.line(Text())
 
     def heading(self, text: str) -> None:
         """A heading behind an empty line."""
@@ -127,7 +133,7 @@ class Page:
         hang = len(first) if indent is None else indent
         for index, line in enumerate(self.wrapped(text, max(hang, len(first)), width)):
             start = first if index == 0 else " " * hang
-            self._print(Text().append(start, style).append_text(line))
+            self.line(Text().append(start, style).append_text(line))
 
     def field(self, label: str, text: str) -> None:
         """A labelled fact of the first screen; nothing when there is no text."""
@@ -137,7 +143,7 @@ class Page:
     def verbatim(self, text: str, indent: int, style: str) -> None:
         """Something to copy: its own lines, never broken by us."""
         for line in text.splitlines():
-            self._print(Text(" " * indent).append(line, style=style))
+            self.line(Text(" " * indent).append(line, style=style))
 
     def quote(self, text: str, indent: int) -> None:
         """A log line behind a bar, cut after a few lines."""
@@ -150,7 +156,7 @@ class Page:
                 if over > 0:  # rich takes 0 for all
                     line.right_crop(over)
                 line.append(" …")
-            self._print(Text().append(bar, "dim").append_text(line))
+            self.line(Text().append(bar, "dim").append_text(line))
 
     def table(
         self,
@@ -175,7 +181,7 @@ class Page:
             line.append_text(tail if isinstance(tail, Text) else Text(tail))
             line.truncate(self.full, overflow="ellipsis")
             line.rstrip()
-            self._print(line)
+            self.line(line)
 
     def more(self, count: int, indent: int = 2) -> None:
         """That so many more of a list are not shown, if there are any."""
@@ -190,13 +196,6 @@ class Page:
         for line in lines:
             line.rstrip()
         return lines
-
-    def _print(self, text: Text) -> None:
-        if self.ascii:
-            plain = text.plain.translate(_ASCII)
-            text = text if plain == text.plain else Text(plain, style=text.style)
-        self.lines += 1
-        self.console.print(text, soft_wrap=True)
 
 
 def _headline(page: Page, diagnosis: Diagnosis, *, summary: bool = True) -> None:
@@ -220,13 +219,6 @@ def _facts(page: Page, diagnosis: Diagnosis) -> None:
         page.field(label, text)
 
 
-def _remedies(page: Page, diagnosis: Diagnosis) -> None:
-    for heading, steps in words.remedy_groups(diagnosis.remedies):
-        page.heading(heading)
-        for number, step in steps:
-            _step(page, number, step)
-
-
 def _step(page: Page, number: int, step: RemedyStep) -> None:
     first = f"  {number}. "
     page.paragraph(Text(words.sentence(step.do)), first=first)
@@ -235,18 +227,15 @@ def _step(page: Page, number: int, step: RemedyStep) -> None:
     caution = words.caution(step)
     if caution:
         page.paragraph(Text(caution, style="yellow"), first=" " * len(first))
+    indent = len(first) + 2
     for label, run in words.runs_of(step):
-        _run(page, label, run, len(first) + 2)
-
-
-def _run(page: Page, label: str, run: Run, indent: int) -> None:
-    if run.kind == "note":
-        page.paragraph(Text(words.note_of(run, label)), first=" " * indent)
-        return
-    if label:
-        page.paragraph(Text(f"{label}:", style="dim"), first=" " * indent)
-    for line in run.lines:
-        page.verbatim(line, indent, "cyan")
+        if run.kind == "note":
+            page.paragraph(Text(words.note_of(run, label)), first=" " * indent)
+            continue
+        if label:
+            page.paragraph(Text(f"{label}:", style="dim"), first=" " * indent)
+        for line in run.lines:
+            page.verbatim(line, indent, "cyan")
 
 
 def _advice(page: Page, diagnosis: Diagnosis) -> None:
@@ -272,14 +261,11 @@ def _traceback(page: Page, found: PythonException | None) -> None:
 
 
 def _evidence(page: Page, evidence: list[Evidence]) -> None:
-    if not evidence:
-        return
-    page.heading("Evidence")
+    if evidence:
+        page.heading("Evidence")
     shown = words.quotes(evidence, MAX_EVIDENCE)
     for why, items in shown:
-        text = Text(words.places(items), style="magenta")
-        if why:
-            text = Text.assemble(text, "  ", why)
+        text = Text.assemble((words.places(items), "magenta"), f"  {why}" if why else "")
         page.paragraph(text, first="  ", indent=4)
         page.quote(items[0].text, 4)
     page.more(len(evidence) - sum(len(items) for _, items in shown))
@@ -292,20 +278,18 @@ def _chain(page: Page, chain: list[ChainLink]) -> None:
     page.heading("Sequence of events")
     wide, wide_who = max(len(step.time) for step in steps), max(len(step.who) for step in steps)
     for step in steps:
-        columns = [f"{step.time:<{wide}}"] * bool(wide) + [f"{step.who:<{wide_who}}"] * bool(
-            wide_who
-        )
+        columns = [f"{step.time:<{wide}}  "] * bool(wide)
+        columns += [f"{step.who:<{wide_who}}  "] * bool(wide_who)
         text = Text(step.event)
         if step.place:
             text = Text.assemble(text, " ", (f"[{step.place}]", "magenta"))
-        page.paragraph(text, first="  " + "".join(f"{column}  " for column in columns))
+        page.paragraph(text, first="".join(["  ", *columns]))
     page.more(len(chain) - MAX_CHAIN)
 
 
 def _alternatives(page: Page, diagnosis: Diagnosis) -> None:
-    if not diagnosis.alternatives:
-        return
-    page.heading(words.alternatives_heading(diagnosis))
+    if diagnosis.alternatives:
+        page.heading(words.alternatives_heading(diagnosis))
     for other in diagnosis.alternatives[:MAX_ALTERNATIVES]:
         text = Text.assemble(
             (other.cause, "bold"),
@@ -316,9 +300,8 @@ def _alternatives(page: Page, diagnosis: Diagnosis) -> None:
 
 
 def _missing_evidence(page: Page, diagnosis: Diagnosis) -> None:
-    if not diagnosis.missing_evidence:
-        return
-    page.heading("Collect this next time")
+    if diagnosis.missing_evidence:
+        page.heading("Collect this next time")
     for item in diagnosis.missing_evidence:
         page.paragraph(Text(item.what), first="  - ")
         if item.how not in ("", item.what):

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 from diagnose.diagnosis import STEPS, Reason, Step
 from diagnose.report import words
+from diagnose.report.safe import cut
 
 if TYPE_CHECKING:
     from diagnose.report.terminal import Page
+
 
 TITLE = "Why this verdict"
 BESIDE = 60  # columns that a sentence needs beside the cells of its row
@@ -89,7 +91,7 @@ def _table(step: Step, reasons: Sequence[Reason]) -> Table:
     rows = [
         Row(
             [one.outcome.replace("_", " "), *(cell(one) for cell in columns.values())],
-            words.sentence(_started(one.text) if _prose(one) else one.text),
+            words.sentence(words.capital(one.text) if _prose(one) else one.text),
             _seen(one),
         )
         for one in reasons
@@ -97,14 +99,10 @@ def _table(step: Step, reasons: Sequence[Reason]) -> Table:
     return Table(_HEADINGS[step], ["outcome", *columns], rows)
 
 
-def _started(text: str) -> str:
-    """With a capital, unless it starts with the name of a class."""
-    return text if "." in text.partition(" ")[0] else words.capital(text)
-
-
 def _prose(reason: Reason) -> bool:
-    """Whether the sentence begins with a word of ours, and not with that of a log or an entry."""
-    return reason.step not in ("event", "proposal") and reason.outcome != "won"
+    """Whether the sentence begins with a word of ours: not of a log, an entry or a class."""
+    ours = reason.step not in ("event", "proposal") and reason.outcome != "won"
+    return ours and "." not in reason.text.partition(" ")[0]
 
 
 def _seen(reason: Reason) -> str:
@@ -165,9 +163,5 @@ def _widths(table: Table, room: int) -> list[int]:
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    shown = [
-        cell if len(cell) <= width else f"{cell[: width - 1]}…"
-        for cell, width in zip(cells, widths, strict=False)
-    ]
-    padded = [f"{cell:<{width}}" for cell, width in zip(shown, widths, strict=True)]
-    return "  ".join(padded).rstrip()
+    pairs = zip(cells, widths, strict=False)
+    return "  ".join(f"{cut(cell, width):<{width}}" for cell, width in pairs).rstrip()

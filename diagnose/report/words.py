@@ -62,11 +62,7 @@ LONGER_TIMEOUT: dict[Answer, tuple[str, str]] = {
     "unknown": ("Unknown.", "It helps only if the blocking rank was still making progress."),
 }
 NO_TIMEOUT = "The cause is not a timeout."
-PHASES = {
-    "init": "initialisation",
-    "model_load": "model loading",
-    "checkpoint": "checkpointing",
-}
+PHASES = {"init": "initialisation", "model_load": "model loading", "checkpoint": "checkpointing"}
 REMEDY_GROUPS = {"now": "What to do now", "fix": "To fix it", "prevent": "To prevent it next time"}
 NEEDS = {"user": "", "admin": "Needs an administrator."}
 RISKS = {
@@ -213,13 +209,11 @@ def earlier(found: Earlier) -> str:
         "fingerprint": "the same failure",
         "similar": f"{found.similarity:.0%} alike",
     }[found.likeness]
-    who = [ranks_phrase(found.ranks)] * bool(found.ranks) + [names(found.hosts, 4)] * bool(
-        found.hosts
-    )
-    what = ", ".join([found.cause or "not explained", *([" on ".join(who)] if who else [])])
+    ranks, hosts = ranks_phrase(found.ranks) if found.ranks else "", names(found.hosts, 4)
+    who = " on ".join(filter(None, (ranks, hosts)))
+    what = ", ".join(filter(None, (found.cause or "not explained", who)))
     fix = f" Fix: {sentence(found.fix)}" if found.fix else ""
-    more = found.incidents - 1
-    others = f" and {more} {plural(more, 'other')}" if more else ""
+    others = f" and {counted(found.incidents - 1, 'other')}" if found.incidents > 1 else ""
     return f"{found.job} ({found.confirmed[:10]}){others}, {alike}: {sentence(what)}{fix}"
 
 
@@ -318,13 +312,15 @@ def longer_timeout_of(cause: CauseClass) -> str:
     return " ".join(LONGER_TIMEOUT[cause.longer_timeout])
 
 
+def restart_advice(diagnosis: Diagnosis) -> str:
+    """`Restart on different hosts, excluding gpu-7`; empty when there is none."""
+    without = diagnosis.restart.exclude_hosts
+    return RESTART[diagnosis.restart.advice] + (f", excluding {names(without)}" if without else "")
+
+
 def restart(diagnosis: Diagnosis) -> str:
-    """Restart advice as sentences; empty when there is none."""
-    advice = diagnosis.restart
-    text = RESTART[advice.advice]
-    if advice.exclude_hosts:
-        text += f", excluding {names(advice.exclude_hosts)}"
-    return joined(text, advice.why)
+    """The same as sentences, with the reason."""
+    return joined(restart_advice(diagnosis), diagnosis.restart.why)
 
 
 def job(facts: JobFacts) -> str:
@@ -337,9 +333,8 @@ def job(facts: JobFacts) -> str:
     if ranks and hosts and not absent:
         parts = [f"{ranks} on {hosts}"]
     else:
-        parts = [ranks] * bool(ranks) + [f"{plural(len(facts.hosts), 'host')} {hosts}"] * bool(
-            hosts
-        )
+        parts = [ranks] * bool(ranks)
+        parts += [f"{plural(len(facts.hosts), 'host')} {hosts}"] * bool(hosts)
     if facts.attempts > 1:
         parts.append(f"{facts.attempts} attempts")
     software = [
@@ -378,7 +373,12 @@ def steps(links: Sequence[ChainLink], limit: int) -> list[Step]:
         return []
     timed = {link.source for link in links if link.time}
     loose = [link for link in links if timed and not link.time and link.source not in timed]
-    shown = [*loose, *_in_time_order([link for link in links if link not in loose])][:limit]
+    keyed, last = [], ""
+    for link in (link for link in links if link not in loose):
+        last = link.time or last  # one without a time stays behind the one it follows
+        keyed.append((last, link))
+    ordered = [link for _, link in sorted(keyed, key=lambda pair: pair[0])]
+    shown = [*loose, *ordered][:limit]
     dates = len({link.time[:10] for link in shown if link.time}) > 1
     return [_step(link, with_date=dates, loose=link in loose) for link in shown]
 
@@ -395,16 +395,6 @@ def _step(link: ChainLink, *, with_date: bool, loose: bool) -> Step:
         sentence(event),
         place(link.source, link.line),
     )
-
-
-def _in_time_order(links: Sequence[ChainLink]) -> list[ChainLink]:
-    """The chain by time; links without one stay behind the link they follow."""
-    keyed = []
-    last = ""
-    for link in links:
-        last = link.time or last
-        keyed.append((last, link))
-    return [link for _, link in sorted(keyed, key=lambda pair: pair[0])]
 
 
 def alternatives_heading(diagnosis: Diagnosis) -> str:
@@ -472,9 +462,8 @@ def runs_of(step: RemedyStep | Remedy) -> list[tuple[str, Run]]:
 
 def _run_label(run: Run, bare: bool) -> str:
     parts = ["" if bare else RUN_KINDS[run.kind], f"for {run.framework}" if run.framework else ""]
-    label = " ".join(part for part in parts if part)
-    label = ", ".join(part for part in (label, f"in {run.file}" if run.file else "") if part)
-    return capital(label)
+    label = " ".join(filter(None, parts))
+    return capital(", ".join(filter(None, (label, f"in {run.file}" if run.file else ""))))
 
 
 def note_of(run: Run, label: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -23,7 +24,7 @@ from diagnose.serve.model import MAX_STREAMS, Refused, busy
 from diagnose.serve.store import WAITING, Record
 
 ROOT = "/api/v1/diagnoses"
-OUTPUTS = {"page": "page", "markdown": "markdown", "input": "input"}
+OUTPUTS = ("page", "markdown", "input")
 _MAX_WAIT = 60.0  # seconds
 _MAX_LIST = 200
 _MAX_OUTPUT = 256 << 20
@@ -43,11 +44,10 @@ async def create(request: Request) -> Response:
     seconds = _number(request, "wait", 0.0, _MAX_WAIT)
     served = served_of(request)
     record = await accept(served, request)
-    status = 202
     if seconds:
         await served.desk.result(record.id, seconds)
         record = served.store.get(record.id) or record
-        status = 202 if record.state in WAITING else 200
+    status = 202 if record.state in WAITING else 200
     where = {"Location": f"{ROOT}/{record.id}"}
     return JSONResponse(_document(served, record), status, where)
 
@@ -84,8 +84,8 @@ async def delete(request: Request) -> Response:
 
 async def output(request: Request) -> Response:
     """GET: the page, the Markdown or the masked input."""
-    name = OUTPUTS.get(request.path_params["name"])
-    if name is None:
+    name = request.path_params["name"]
+    if name not in OUTPUTS:
         raise _unknown()
     record = record_of(request)
     data = await output_of(served_of(request), record, name)
@@ -218,13 +218,12 @@ def _number(request: Request, name: str, default: float, most: float, *, least: 
     text = request.query_params.get(name)
     if text is None:
         return default
-    try:
-        number = float(text) if text.replace(".", "", 1).isdecimal() and text.isascii() else -1.0
-    except ValueError:
-        number = -1.0
-    if not least <= number <= most or (name != "wait" and "." in text):
+    whole = name != "wait"
+    plain = re.fullmatch(r"\d+" if whole else r"\d+\.?\d*|\.\d+", text, re.ASCII)
+    number = float(text) if plain else -1.0
+    if not least <= number <= most:
         raise Refused(422, "bad_request", f"{name} must be a number from {least} to {most:g}.")
-    return int(text) if name != "wait" else number
+    return int(text) if whole else number
 
 
 def _unknown() -> Refused:

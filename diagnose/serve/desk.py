@@ -26,6 +26,7 @@ from diagnose.serve.model import (
     TEXT_LIMIT,
     Done,
     Failed,
+    Kind,
     Metrics,
     Progress,
     Settings,
@@ -133,7 +134,7 @@ class Desk:
             folder = self._folder(record.id)
             if folder.is_dir():
                 kept.add(record.id)
-                self._put(record)
+                self.put(record)
             else:
                 self._store.fail(record.id, "its input was lost when the server ended")
         for folder in self._spool.iterdir():
@@ -161,19 +162,23 @@ class Desk:
         """Whether the server ends."""
         return self._closing
 
-    def full(self) -> bool:
-        """Whether another job would be refused."""
-        return len(self._waiting) >= self._settings.queue or self._closing
-
     def check(self) -> None:
         """Raise FullError where another job would be refused."""
-        if self.full():
+        if len(self._waiting) >= self._settings.queue or self._closing:
             ahead = len(self._waiting) + len(self._workers)
             raise FullError(max(1, min(60, round(ahead * self._usual / len(self._workers) / 2))))
 
     def put(self, record: Record) -> None:
         """Take in a job that the store has accepted."""
-        self._put(record)
+        folder = self._folder(record.id)
+        task = self._task(folder, record.kind, record, record.wanted.split())
+        small = record.kind != "urls" and record.bytes <= TEXT_LIMIT
+        job = _Job(record, folder, small, task)
+        with self._lock:
+            self._jobs[record.id] = job
+            self._waiting.append(job)
+            self._lock.notify()
+        self._tell()
 
     def status(self, id_: str) -> Status | None:
         """Where a job stands; None if it has a result, or is not there."""
@@ -253,31 +258,12 @@ class Desk:
     def _folder(self, id_: str) -> Path:
         return self._spool / id_
 
-    def _task(self, folder: Path, kind: str, record: Record, wanted: Sequence[str]) -> Task:
-        settings = self._settings
+    def _task(self, folder: Path, kind: Kind, record: Record, wanted: Sequence[str]) -> Task:
+        of = self._settings
         return Task(
-            folder=str(folder),
-            kind=kind,  # type: ignore[arg-type]
-            wanted=tuple(wanted),
-            title=record.title,
-            redact=settings.redact,
-            memory=settings.memory,
-            upload=settings.upload,
-            patterns=settings.patterns,
-            urls=tuple(record.urls.split()),
-            allowed=settings.urls,
-        )
-
-    def _put(self, record: Record) -> None:
-        folder = self._folder(record.id)
-        task = self._task(folder, record.kind, record, record.wanted.split())
-        small = record.kind != "urls" and record.bytes <= TEXT_LIMIT
-        job = _Job(record, folder, small, task)
-        with self._lock:
-            self._jobs[record.id] = job
-            self._waiting.append(job)
-            self._lock.notify()
-        self._tell()
+            str(folder), kind, tuple(wanted), record.title, of.redact, of.memory, of.upload,
+            of.patterns, tuple(record.urls.split()), of.urls,
+        )  # fmt: skip
 
     def _tell(self, finished: asyncio.Event | None = None) -> None:
         """Wake who waits for news; from any thread."""

@@ -21,6 +21,8 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
 from diagnose.errors import InputError
+from diagnose.report.safe import masked_line
+from diagnose.report.words import started_sentence
 from diagnose.serve import spool
 from diagnose.serve.desk import Desk, FullError
 from diagnose.serve.model import (
@@ -98,12 +100,9 @@ class Uploads:
     def place(self, client: str) -> Iterator[Sending | None]:
         """A place for an upload of a client as long as it is held; None where there is none."""
         own = [one for one in self._sending if one.client == client]
-        free = (
-            self._room(own, MAX_UPLOADS_OF_ONE)
-            if len(own) >= MAX_UPLOADS_OF_ONE
-            else self._room(self._sending, MAX_UPLOADS)
-        )
-        if not free:
+        many = len(own) >= MAX_UPLOADS_OF_ONE
+        among, most = (own, MAX_UPLOADS_OF_ONE) if many else (self._sending, MAX_UPLOADS)
+        if not self._room(among, most):
             yield None
             return
         sending = Sending(client)
@@ -213,13 +212,8 @@ class _Form(MultiPartParser):
     def __init__(
         self, request: Request, stream: AsyncGenerator[bytes, None], upload: Upload
     ) -> None:
-        super().__init__(
-            request.headers,
-            stream,
-            max_files=MAX_FILES + 8,
-            max_fields=_FIELDS,
-            max_part_size=_FIELD,
-        )
+        bounds = {"max_files": MAX_FILES + 8, "max_fields": _FIELDS, "max_part_size": _FIELD}
+        super().__init__(request.headers, stream, **bounds)
         self._upload = upload
 
     def on_part_begin(self) -> None:
@@ -273,17 +267,16 @@ def _long_field() -> Refused:
     return Refused(413, "too_large", "A field of the form is too long; send it as a file.")
 
 
-class _refusing:  # noqa: N801  used like a function
+@contextmanager
+def _refusing() -> Iterator[None]:
     """Makes what is wrong with an upload a refusal."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+    try:
+        yield
+    except InputError as error:
+        text = started_sentence(str(error))
         if isinstance(error, TooLargeError):
-            raise Refused(413, "too_large", f"{_sentence(error)}.") from error
-        if isinstance(error, InputError):
-            raise Refused(400, "bad_upload", f"{_sentence(error)}.") from error
+            raise Refused(413, "too_large", text) from error
+        raise Refused(400, "bad_upload", text) from error
 
 
 def is_text(file: Path, limit: int) -> bool:
@@ -292,11 +285,6 @@ def is_text(file: Path, limit: int) -> bool:
         return False
     with file.open("rb") as stream:
         return b"\0" not in stream.read(8 << 10)
-
-
-def _sentence(error: Exception) -> str:
-    text = str(error)
-    return text[:1].upper() + text[1:]
 
 
 def _too_large(limit: int) -> Refused:
@@ -369,9 +357,12 @@ async def _taken(
     try:
         given = await _read(served, request, upload, ready, sending)
         _check_queue(served)  # others may have come while it was read
+        title = masked_line(given.title, TITLE_LIMIT).strip() if given.title.strip() else ""
+        # Other outputs of a paste can be made later of its masked input.
+        at_once = ["json", "input", *["page"] * viewed] if given.kind == "text" else TYPES
         record = served.store.add(
-            id_, given.kind, _title(given.title), _source(given), given.size,
-            _wanted(given.kind, viewed), "\n".join(given.urls),
+            id_, given.kind, title, _source(given), given.size, " ".join(at_once),
+            "\n".join(given.urls),
         )  # fmt: skip
         accepted = True
     finally:
@@ -419,11 +410,10 @@ async def _read(
         return _from_json(
             await whole(request, _JSON_LIMIT, sending), served.settings, upload, title
         )
-    if kind in ("text/plain", ""):
-        await to_file(request, upload, PASTE, limit, sending)
-        return _given(upload, title)
-    if kind == "application/octet-stream":
-        await to_file(request, upload, request.query_params.get("name", "log"), limit, sending)
+    if kind in ("text/plain", "", "application/octet-stream"):
+        named = request.query_params.get("name", "log")
+        name = named if kind == "application/octet-stream" else PASTE
+        await to_file(request, upload, name, limit, sending)
         return _given(upload, title)
     raise Refused(
         415, "media_type",
@@ -478,24 +468,8 @@ def _wrong(message: str) -> Refused:
     return Refused(422, "bad_request", message)
 
 
-def _wanted(kind: Kind, viewed: bool) -> str:
-    """The outputs to make at once; those of a paste can be made later of its masked input."""
-    if kind != "text":
-        return " ".join(TYPES)
-    return "json input page" if viewed else "json input"
-
-
-def _title(text: str) -> str:
-    """A title in one clean line, secrets masked."""
-    from diagnose.report.safe import masked_line  # noqa: PLC0415  not before a first title
-
-    return masked_line(text, TITLE_LIMIT).strip() if text.strip() else ""
-
-
 def _source(given: _Given) -> str:
     """What was given, for a list."""
-    from diagnose.report.safe import masked_line  # noqa: PLC0415
-
     names = given.urls or given.names
     if given.kind == "text":
         return "pasted text"

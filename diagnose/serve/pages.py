@@ -6,10 +6,11 @@ import html
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -44,17 +45,20 @@ Data = Mapping[str, Any]
 
 async def home(request: Request) -> Response:
     """GET: the box to paste into."""
-    return _home(request)
+    served = served_of(request)
+    return _page(
+        request,
+        "home.html.j2",
+        recent=[_shown(record) for record in served.store.search(limit=_RECENT)],
+        upload_mib=served.settings.upload // MIB,
+        settings=served.settings,
+    )
 
 
 async def submit(request: Request) -> Response:
     """POST: what the box and the choice of files hold."""
-    served = served_of(request)
-
-    def ready(fields: dict[str, str]) -> None:
-        security.check_word(request, fields.get("word", ""), served.key)
-
-    record = await accept(served, request, ready=ready, viewed=True)
+    check = partial(_check, request)
+    record = await accept(served_of(request), request, ready=check, viewed=True)
     return RedirectResponse(f"/d/{record.id}", 303)
 
 
@@ -89,11 +93,11 @@ async def history(request: Request) -> Response:
     before = request.query_params.get("before", "")
     number = int(before) if before.isascii() and before.isdecimal() and len(before) < 19 else None
     found = served.store.search(query, _PAGE + 1, number)
-    more = len(found) > _PAGE
+
     beside = request.query_params.get("with", "")
     chosen = served.store.get(beside) if beside else None
     following = ""
-    if more:
+    if len(found) > _PAGE:
         asked = {"q": query, "with": beside, "before": str(found[_PAGE - 1].number)}
         following = "/all?" + urlencode({name: value for name, value in asked.items() if value})
     return _page(
@@ -129,11 +133,9 @@ async def confirm(request: Request) -> Response:
 
 async def delete(request: Request) -> Response:
     """POST: delete a diagnosis, or cancel a job."""
-    served = served_of(request)
-    fields = await _fields(request)
-    security.check_word(request, fields.get("word", ""), served.key)
+    await _fields(request)
     waiting = record_of(request).state in WAITING
-    served.desk.delete(request.path_params["id"])
+    served_of(request).desk.delete(request.path_params["id"])
     return RedirectResponse("/" if waiting else "/all", 303)
 
 
@@ -147,7 +149,6 @@ async def login(request: Request) -> Response:
     if request.method == "GET":
         return _page(request, "login.html.j2", following=following, wrong=False)
     fields = await _fields(request)
-    security.check_word(request, fields.get("word", ""), served.key)
     following = _local(fields.get("next", "/"))
     if not security.same(fields.get("token", ""), token):
         served.metrics.count("refused_total", reason="token")
@@ -213,21 +214,6 @@ def refused(request: Request, error: Exception) -> Response:
     return answer
 
 
-def _home(request: Request) -> Response:
-    served = served_of(request)
-    settings = served.settings
-    return _page(
-        request,
-        "home.html.j2",
-        recent=[_shown(record) for record in served.store.search(limit=_RECENT)],
-        upload_mib=settings.upload // MIB,
-        upload=settings.upload,
-        redact=settings.redact,
-        originals=settings.originals,
-        keep_days=settings.keep_days,
-    )
-
-
 def _page(request: Request, name: str, status: int = 200, **values: Any) -> Response:
     """A page made of a template; a browser gets the cookie that its forms go with."""
     who = security.visitor(request)
@@ -271,15 +257,20 @@ def _theme(request: Request) -> str:
     return given if given in ("dark", "light") else ""
 
 
-async def _fields(request: Request) -> dict[str, str]:
-    """The fields of a small form."""
-    from urllib.parse import parse_qsl  # noqa: PLC0415
+def _check(request: Request, fields: Mapping[str, str]) -> None:
+    """Refuse a form that none of our pages made."""
+    security.check_word(request, fields.get("word", ""), served_of(request).key)
 
+
+async def _fields(request: Request) -> dict[str, str]:
+    """The fields of a small form that one of our pages made. Raises Refused."""
     data = await whole(request, FIELD_LIMIT)
     try:
-        return dict(parse_qsl(data.decode("ascii"), max_num_fields=20))
+        fields = dict(parse_qsl(data.decode("ascii"), max_num_fields=20))
     except ValueError as error:
         raise Refused(400, "bad_form", "The form cannot be read.") from error
+    _check(request, fields)
+    return fields
 
 
 def _local(path: str) -> str:
@@ -292,17 +283,10 @@ def _shown(record: Record) -> dict[str, Any]:
     """A diagnosis as the lists show it."""
     when = datetime.fromtimestamp(record.created, UTC)
     return {
-        "id": record.id,
-        "state": record.state,
+        **asdict(record),
         "label": record.verdict or {"failed": "no diagnosis"}.get(record.state, record.state),
-        "verdict": record.verdict,
         "name": record.title or record.source,
-        "title": record.title,
-        "source": record.source,
         "headline": record.headline or record.error,
-        "summary": record.summary,
-        "who": record.who,
-        "error": record.error,
         "when": when.strftime("%Y-%m-%d %H:%M"),
         "iso": when.isoformat(timespec="seconds"),
         "size": _size(record.bytes),
@@ -332,41 +316,20 @@ def _size(count: int) -> str:
     return f"{count} GiB"
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One thing that is compared: the lines of either side."""
+def compare(left: Data, right: Data) -> dict[str, dict[str, tuple[list[str], list[str]]]]:
+    """Two documents of schema `diagnose/2`: under each heading what is compared, as (left, right).
 
-    label: str
-    left: list[str]
-    right: list[str]
-
-    @property
-    def differs(self) -> bool:
-        """Whether the sides say different things."""
-        return self.left != self.right
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """Rows under one heading."""
-
-    heading: str
-    rows: list[Row]
-
-
-def compare(left: Data, right: Data) -> list[Section]:
-    """Two documents of schema `diagnose/2`; rows that neither has anything for are left out."""
-    sides = (_sides(left), _sides(right))
-    found = []
-    for heading in sides[0]:
-        one, other = sides[0][heading], sides[1][heading]
-        rows = [
-            Row(label, one.get(label) or [_NOTHING], other.get(label) or [_NOTHING])
+    Each side is some lines; what neither says anything of is left out.
+    """
+    found = {}
+    for (heading, one), other in zip(_sides(left).items(), _sides(right).values(), strict=True):
+        rows = {
+            label: (one.get(label) or [_NOTHING], other.get(label) or [_NOTHING])
             for label in dict.fromkeys([*one, *other])
             if one.get(label) or other.get(label)
-        ]
+        }
         if rows:
-            found.append(Section(heading, rows))
+            found[heading] = rows
     return found
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import os
 import secrets
-import socket
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable
@@ -25,6 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from diagnose.errors import InputError
 from diagnose.runtime.database import locked
+from diagnose.runtime.sockets import is_loopback, listening, url
 from diagnose.serve import api, pages
 from diagnose.serve.desk import Desk, check
 from diagnose.serve.intake import Served
@@ -40,7 +39,6 @@ from diagnose.serve.model import (
 from diagnose.serve.security import Door
 from diagnose.serve.store import Store
 
-_BACKLOG = 512
 _ANSWER_SECONDS = 5  # that requests have to end when the server does
 STOP_SECONDS = 10.0  # that running jobs have to end when the server does
 _TIDY_SECONDS = 300.0
@@ -220,38 +218,3 @@ def key_of(folder: Path) -> bytes:
     with os.fdopen(fd, "wb") as stream:
         stream.write(key)
     return key
-
-
-def listening(host: str, port: int) -> socket.socket:
-    """The socket of an address. Raises InputError."""
-    try:
-        (family, kind, _, _, address), *_ = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        listener = socket.socket(family, kind)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.listen(_BACKLOG)
-        except BaseException:
-            listener.close()
-            raise
-    except (OSError, UnicodeError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot listen on {host} port {port}: {why}") from error
-    return listener
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address; a name counts by all that it stands for."""
-    try:
-        found = {entry[4][0] for entry in socket.getaddrinfo(host, None)}
-    except (OSError, UnicodeError):
-        return False
-    return all(ipaddress.ip_address(str(one).partition("%")[0]).is_loopback for one in found)
-
-
-def url(host: str, port: int) -> str:
-    """The address for a browser."""
-    shown = f"[{host}]" if ":" in host else host
-    return f"http://{shown}:{port}/"

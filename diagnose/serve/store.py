@@ -9,8 +9,9 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from sqlite3 import Connection
 from typing import Literal
 
 from diagnose.runtime.database import Database
@@ -95,6 +96,19 @@ def new_id() -> str:
     return "".join(secrets.choice(_ALPHABET) for _ in range(16))
 
 
+def _add(db: Connection, row: tuple[int] | None, outputs: Mapping[str, bytes]) -> bool:
+    """Put outputs into the row of this number, if there is one."""
+    if row is None:
+        return False
+    size = sum(map(len, outputs.values()))
+    db.execute("UPDATE diagnoses SET kept = kept + ? WHERE number = ?", (size, *row))
+    db.executemany(
+        "INSERT OR REPLACE INTO outputs (number, name, data) VALUES (?, ?, ?)",
+        [(*row, name, data) for name, data in outputs.items()],
+    )
+    return True
+
+
 class Store:
     """The results of one data folder. Methods may be called from any thread."""
 
@@ -136,38 +150,20 @@ class Store:
 
     def finish(self, id_: str, summary: Summary, outputs: Mapping[str, bytes]) -> bool:
         """Keep a result, as a whole; False if the job was deleted meanwhile."""
+        values = {"finished": time.time(), **asdict(summary)}
+        assigned = ", ".join(f"{name} = ?" for name in values)
+        query = f"UPDATE diagnoses SET state = 'done', {assigned} WHERE id = ?"
         with self._db.change() as db:
-            row = db.execute(
-                "UPDATE diagnoses SET state = 'done', finished = ?, kept = ?, verdict = ?,"
-                " cause = ?, confidence = ?, headline = ?, summary = ?, who = ?, files = ?,"
-                " words = ? WHERE id = ? AND state = 'running' RETURNING number",
-                (
-                    time.time(), sum(map(len, outputs.values())), summary.verdict, summary.cause,
-                    summary.confidence, summary.headline, summary.summary, summary.who,
-                    summary.files, summary.words, id_,
-                ),
-            ).fetchone()  # fmt: skip
-            if row is None:
-                return False
-            db.executemany(
-                "INSERT INTO outputs (number, name, data) VALUES (?, ?, ?)",
-                [(row[0], name, data) for name, data in outputs.items()],
+            found = db.execute(
+                f"{query} AND state = 'running' RETURNING number", (*values.values(), id_)
             )
-            return True
+            return _add(db, found.fetchone(), outputs)
 
     def add_outputs(self, id_: str, outputs: Mapping[str, bytes]) -> None:
         """Keep outputs that were made of a finished job later."""
         with self._db.change() as db:
-            row = db.execute(
-                "UPDATE diagnoses SET kept = kept + ? WHERE id = ? AND state = 'done'"
-                " RETURNING number",
-                (sum(map(len, outputs.values())), id_),
-            ).fetchone()
-            if row is not None:
-                db.executemany(
-                    "INSERT OR REPLACE INTO outputs (number, name, data) VALUES (?, ?, ?)",
-                    [(row[0], name, data) for name, data in outputs.items()],
-                )
+            query = "SELECT number FROM diagnoses WHERE id = ? AND state = 'done'"
+            _add(db, db.execute(query, (id_,)).fetchone(), outputs)
 
     def fail(self, id_: str, error: str) -> None:
         """A job has no diagnosis, and why."""

@@ -234,8 +234,7 @@ def _outputs(
 
 def _summary(job: Job, shown: Diagnosis, title: str) -> Summary:
     shown = safe(shown, None)
-    root, facts = shown.root_cause, shown.job
-    who = words.culprits(shown)
+    root, facts, who = shown.root_cause, shown.job, words.culprits(shown)
     found = [
         title, shown.verdict, root.cause, root.signature or "", root.title, root.summary, who,
         shown.phase or "", *shown.culprits.hosts, *facts.frameworks,

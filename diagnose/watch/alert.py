@@ -92,13 +92,12 @@ class Question:
     def __init__(self, paths: Sequence[str], limit_s: float, patterns: Sequence[Path] = ()) -> None:
         self.answer: Verdict | None = None
         self._stop = threading.Event()
-        self._thread = threading.Thread(
-            target=self._ask, args=(paths, limit_s, patterns), daemon=True
-        )
-        self._thread.start()
 
-    def _ask(self, paths: Sequence[str], limit_s: float, patterns: Sequence[Path]) -> None:
-        self.answer = diagnosed(paths, limit_s, patterns, self._stop)
+        def ask() -> None:
+            self.answer = diagnosed(paths, limit_s, patterns, self._stop)
+
+        self._thread = threading.Thread(target=ask, daemon=True)
+        self._thread.start()
 
     def wait(self, seconds: float) -> Verdict | None:
         """The answer, if it comes so soon."""
@@ -220,7 +219,9 @@ def details(alert: Alert) -> list[tuple[str, str]]:
     """What stands below the title: labels and texts."""
     rows: list[tuple[str, str]] = []
     if alert.event == "stalled":
-        rows.append(("activity", _activity(alert)))
+        step = "" if alert.step is None else f"step {alert.step}"
+        doing = (alert.phase, alert.activity, step)
+        rows.append(("activity", ", ".join(filter(None, doing))))
         rows.append(("heartbeat", _heartbeat(alert)))
         rows.append(("first", _names(alert) or "the logs do not show which rank stopped first"))
         if alert.trouble:
@@ -264,20 +265,10 @@ def _whose(one: Standing) -> str:
 def _names(alert: Alert) -> str:
     """Who stopped first, and at which step."""
     others = [name for name in alert.first if not name.startswith("rank ")]
-    text = ", ".join(
-        filter(None, (ranks_phrase(alert.first_ranks) * bool(alert.first_ranks), *others[:8]))
-    )
-    steps = sorted(
-        {one.step for one in alert.ranks if one.name in alert.first and one.step is not None}
-    )
-    if not text or not steps:
-        return text
-    return f"{text}, at step {fold_ranks(steps)}"
-
-
-def _activity(alert: Alert) -> str:
-    parts = [alert.phase or "", alert.activity, "" if alert.step is None else f"step {alert.step}"]
-    return ", ".join(filter(None, parts))
+    known = [ranks_phrase(alert.first_ranks)] * bool(alert.first_ranks)
+    text = ", ".join([*known, *others[:8]])
+    steps = {one.step for one in alert.ranks if one.name in alert.first and one.step is not None}
+    return f"{text}, at step {fold_ranks(steps)}" if text and steps else text
 
 
 def _heartbeat(alert: Alert) -> str:

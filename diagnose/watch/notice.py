@@ -266,14 +266,11 @@ class Reader:
             if says is not None:
                 text = text_of(line)
                 prefix = peel(text)
-                who = who_of(prefix, memory.hints, memory.name)
-                yield (
-                    place,
-                    Notice(
-                        says, who, f"line {key}", counter=counter, text=text[:_TEXT],
-                        stamp=prefix.stamp, source=memory.name,
-                    ),
+                notice = Notice(
+                    says, who_of(prefix, memory.hints, memory.name), f"line {key}",
+                    counter=counter, text=text[:_TEXT], stamp=prefix.stamp, source=memory.name,
                 )  # fmt: skip
+                yield place, notice
 
 
 def _lines(block: bytes, low: int) -> Iterator[tuple[int, bytes]]:
@@ -312,28 +309,19 @@ def _says(signature: Signature) -> Says | None:
 
 
 def _notice(
-    says: Says,
-    who: Who,
-    signature: Signature,
-    captures: Mapping[str, str],
-    prefix: Prefix,
+    says: Says, who: Who, signature: Signature, captures: Mapping[str, str], prefix: Prefix,
     source: str,
-) -> Notice:
+) -> Notice:  # fmt: skip
     step, total = integer(captures.get("step")), integer(captures.get("total"))
     percent = integer(captures.get("percent"))
     done = step >= total if step is not None and total else percent == 100
+    kind = f"{signature.id} {captures.get('what', '')[:80]}".rstrip()
+    counter = percent if step is None else step
+    text = prefix.message[:_TEXT].strip()
     return Notice(
-        says,
-        who,
-        " ".join((signature.id, captures.get("what", "")[:80])).rstrip(),
-        signature.phase,
-        signature.title,
-        percent if step is None else step,
-        bool(done),
-        prefix.message[:_TEXT].strip(),
-        prefix.stamp,
+        says, who, kind, signature.phase, signature.title, counter, bool(done), text, prefix.stamp,
         source,
-    )
+    )  # fmt: skip
 
 
 MOST = 5000  # notices of a file

@@ -253,16 +253,16 @@ class Metrics:
             GaugeMetricFamily,
         )
 
+        def labelled(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+            family = GaugeMetricFamily(f"{_PREFIX}_{name}", text, labels=[label])
+            for of, value in values.items():
+                family.add_metric([of], value)
+            return family
+
         view = self.view
-        state = GaugeMetricFamily(
-            f"{_PREFIX}_state", "1 for the state of the job.", labels=["state"]
-        )
-        for one in State:
-            state.add_metric([one.value], float(view.state is one))
-        yield state
-        phase = GaugeMetricFamily(f"{_PREFIX}_phase", "1 for what it is doing.", labels=["phase"])
-        phase.add_metric([view.phase], 1.0)
-        yield phase
+        states = {one.value: float(view.state is one) for one in State}
+        yield labelled("state", "1 for the state of the job.", "state", states)
+        yield labelled("phase", "1 for what it is doing.", "phase", {view.phase: 1.0})
         yield CounterMetricFamily(f"{_PREFIX}_stalls", "Stalls reported.", value=view.stalls)
         yield CounterMetricFamily(f"{_PREFIX}_restarts", "Attempts begun.", value=view.attempt)
         for name, text, value in (
@@ -275,14 +275,8 @@ class Metrics:
         ):
             if value is not None:
                 yield GaugeMetricFamily(f"{_PREFIX}_{name}", text, value=value)
-        ages = GaugeMetricFamily(
-            f"{_PREFIX}_rank_progress_age_seconds",
-            f"Time since the last progress of a rank (of the {MAX_RANKS} oldest).",
-            labels=["rank"],
-        )
-        for name, age in view.ages.items():
-            ages.add_metric([name], age)
-        yield ages
+        about = f"Time since the last progress of a rank (of the {MAX_RANKS} oldest)."
+        yield labelled("rank_progress_age_seconds", about, "rank", view.ages)
 
 
 def parsed(address: str) -> tuple[str, int]:

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+from dataclasses import replace
 from functools import lru_cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from rich.console import Console
 
 from diagnose.batch.names import page_of
+from diagnose.catalog.load import load_catalog
 from diagnose.fleet import Fleet, summarise
 from diagnose.report.fleet import terminal
 from diagnose.report.fleet.html import link_base, render, scale
@@ -28,7 +30,10 @@ TITLES = {"hw.gpu": "A GPU failed", "crash.cuda_error": "A CUDA kernel failed"}
 
 @lru_cache
 def fleet(name: str = "small", by: str = "cause") -> Fleet:
-    return summarise(typed(getattr(samples, name)()), by=by, titles=TITLES)
+    shipped = load_catalog()
+    classes = {id_: replace(one, title=TITLES.get(id_, "")) for id_, one in shipped.classes.items()}
+    catalog = replace(shipped, classes=classes)
+    return summarise(typed(getattr(samples, name)()), by=by, catalog=catalog)
 
 
 def compare(name: str, text: str) -> None:

@@ -95,7 +95,7 @@ def test_beyond_loopback_only_with_a_token() -> None:
 
 def test_a_port_in_use_is_one_line(url: str) -> None:
     port = url.removesuffix("/mcp").rpartition(":")[2]
-    with pytest.raises(InputError, match=rf"cannot listen on 127\.0\.0\.1:{port}: "):
+    with pytest.raises(InputError, match=rf"cannot listen on 127\.0\.0\.1 port {port}: "):
         serve_http(server_of(Root(FIXTURES)), Address.of(f"127.0.0.1:{port}"), None, print)
 
 
@@ -103,9 +103,6 @@ def test_addresses() -> None:
     assert Address.of("127.0.0.1:8322") == Address("127.0.0.1", 8322)
     assert Address.of(":80") == Address("127.0.0.1", 80)
     assert Address.of("[::1]:80") == Address("::1", 80)
-    for text, loopback in (("[::1]:1", True), ("localhost:1", True), ("0.0.0.0:1", False),
-                           ("[::]:1", False), ("n1:1", False), ("127.9.9.9:1", True)):  # fmt: skip
-        assert Address.of(text).loopback is loopback
     for wrong in ("", "8322", "localhost", "localhost:x", "localhost:99999", "localhost:²"):
         with pytest.raises(InputError, match="expected HOST:PORT"):
             Address.of(wrong)

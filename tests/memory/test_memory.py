@@ -14,11 +14,10 @@ from diagnose.catalog.load import load_catalog
 from diagnose.diagnosis import Diagnosis, Evidence, Onset
 from diagnose.errors import InputError
 from diagnose.fingerprint import fingerprint
-from diagnose.memory import store
+from diagnose.memory import place, recalled, store
 from diagnose.memory.confirm import Subject, incident, named
 from diagnose.memory.draft import _expression
 from diagnose.memory.features import MAX_FEATURES, features
-from diagnose.memory.place import place, recalled
 from diagnose.memory.recall import remembered
 from diagnose.memory.site import LEAST, level, record
 from diagnose.memory.store import keep

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from diagnose.checkpoint.model import Checkpoint, Inspection, Lost, State, resume
 from diagnose.report import checkpoint as report
+from diagnose.report.safe import masked_strings
 
 EXPECTED = Path(__file__).parent / "expected"
 CUT = "ends after 1,024 of 4,096 bytes: the save was cut off"
@@ -86,10 +87,10 @@ def test_of_thousands_the_damaged_and_the_newest_are_shown() -> None:
 
 def test_json_masks_secrets_and_has_the_keys_of_the_schema() -> None:
     secret = replace(at(1), path="https://user:geheim12345@host/out/checkpoint-1")
-    text = report.masked(inspection(secret)).to_json()
+    text = masked_strings(inspection(secret)).to_json()
     assert "geheim12345" not in text
     assert (
-        report.masked(SEVERAL)
+        masked_strings(SEVERAL)
         .to_json()
         .startswith(
             '{\n  "schema": "diagnose-checkpoint/1",\n  "checkpoints": [\n    {\n'

@@ -239,7 +239,7 @@ def trend(fleet: Fleet) -> Trend | None:
     """Troubled jobs a week by cause; None where there are no two weeks."""
     if len(fleet.weeks) < 2 or not fleet.causes:
         return None
-    first = sorted(fleet.causes, key=lambda group: -words.troubled(group))[:MAX_KINDS]
+    first = sorted(fleet.causes, key=lambda group: -group.troubled)[:MAX_KINDS]
     kinds = [(group.name, group.weekly) for group in first]
     rest = [group.weekly for group in fleet.causes if group not in first]
     if rest:
@@ -326,9 +326,9 @@ def _named_apart(dots: Sequence[Dot]) -> list[Dot]:
 
 def widths(groups: Sequence[Group]) -> list[float]:
     """How long each bar is in percent: GPU-hours, or jobs where no cost is known."""
-    costly = any(group.gpu_hours_lost for group in groups)
-    jobs = map(words.troubled, groups)
-    values = [group.gpu_hours_lost or 0.0 for group in groups] if costly else [*jobs]
+    values: list[float] = [group.gpu_hours_lost or 0.0 for group in groups]
+    if not any(values):
+        values = [group.troubled for group in groups]
     most = max(values, default=0) or 1
     return [round(100 * value / most, 2) for value in values]
 

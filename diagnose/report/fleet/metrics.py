@@ -40,8 +40,10 @@ def _metrics(found: Fleet) -> Iterator[tuple[str, str, Samples]]:
         [({"verdict": name}, getattr(overview, name)) for name in verdicts],
     )  # fmt: skip
     yield "unreadable_jobs", "Jobs that could not be read.", [({}, overview.unreadable)]
-    yield "troubled_jobs", "Jobs that did not end well, by cause.", _by_cause(found, _troubled)
-    yield "lost_gpu_seconds", "GPU time lost, by cause, as far as known.", _by_cause(found, _lost)
+    bad = _by_cause(found, lambda group: group.troubled + group.other)
+    yield "troubled_jobs", "Jobs that did not end well, by cause.", bad
+    lost = _by_cause(found, lambda group: _of_hours(group.gpu_hours_lost) or 0.0)
+    yield "lost_gpu_seconds", "GPU time lost, by cause, as far as known.", lost
     for name, about, value in (
         ("gpu_mtbf_seconds", "Time between failures of one GPU.", _of_hours(whole.mtbf_gpu.hours)),
         ("goodput_ratio", "GPU time of work per GPU time that jobs held.", whole.goodput),
@@ -64,14 +66,6 @@ def _metrics(found: Fleet) -> Iterator[tuple[str, str, Samples]]:
         [({"node": masked_line(one.host, _LABEL)}, one.blamed) for one in suspects[:MAX_NODES]],
     )  # fmt: skip
     yield "recurring_failures", "Failures that recur.", [({}, len(found.recurring))]
-
-
-def _troubled(group: Group) -> float:
-    return group.hung + group.failed + group.unknown + group.other
-
-
-def _lost(group: Group) -> float:
-    return _of_hours(group.gpu_hours_lost) or 0.0
 
 
 def _of_hours(hours: float | None) -> float | None:

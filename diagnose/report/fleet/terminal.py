@@ -46,6 +46,15 @@ class _Sheet(Page):
         super().__init__(console)
         self.top = top
 
+    def named(self, name: str, text: str) -> None:
+        """A name, and what is said of it."""
+        self.paragraph(Text.assemble((name, "bold"), f"  {text}"), first="  ", indent=4)
+
+    def more_of(self, *parts: str) -> None:
+        """What else is known of it, in small print."""
+        text = Text("; ".join(filter(None, parts)), style="dim")
+        self.paragraph(text, first="    ")
+
     def first(self, items: Sequence[T], most: int) -> Sequence[T]:
         """As many of a list as are shown."""
         return items[: most if self.top is None else self.top]
@@ -129,14 +138,14 @@ def _groups(page: _Sheet, fleet: Fleet) -> None:
 def _cells(group: Group, fleet: Fleet) -> dict[str, str]:
     """The columns of a group's row by their heads."""
     cells = {fleet.by: group.name, "jobs": f"{group.jobs:,}"}
-    cells["affected"] = f"{words.troubled(group):,}"
+    cells["affected"] = f"{group.troubled:,}"
     if fleet.by == HOST:
         cells |= {"blamed": f"{group.blamed:,}", "victim": f"{group.victim:,}"}
     elif fleet.by == CAUSE:
         del cells["jobs"]
-        cells |= {"of jobs": words.rate(group), "share": words.percent(group.share)}
+        cells |= {"of jobs": words.percent(group.rate), "share": words.percent(group.share)}
     else:
-        cells |= {"rate": words.rate(group), "95 % interval": words.rates(group)}
+        cells |= {"rate": words.percent(group.rate), "95 % interval": words.rates(group)}
     cells["GPU-hours"] = words.cost(group.gpu_hours_lost, group.cost_unknown)
     if fleet.price is not None:
         cells["cost"] = words.money(group.gpu_hours_lost, fleet.price, group.cost_unknown)
@@ -161,7 +170,7 @@ def _crossed(page: _Sheet, fleet: Fleet) -> None:
     rows = []
     for group in shown:
         counts = [group.causes.get(cause, 0) for cause in causes]
-        cells = [*counts, words.troubled(group) - sum(counts)]
+        cells = [*counts, group.troubled - sum(counts)]
         rows.append([group.name, *(f"{count:,}" if count else "" for count in cells)])
     page.heading(f"Affected jobs by {fleet.by} and cause")
     page.table([fleet.by, *causes, "others"], rows, [""] * len(rows), 0)
@@ -176,17 +185,10 @@ def _reliability(page: _Sheet, found: Reliability) -> None:
     page.field("MTBF", words.mtbf_gpu(found))
     page.field("at scale", words.projections(found))
     rows = [
-        [
-            one.gpus,
-            f"{one.jobs:,}",
-            f"{one.mtbf.failures:,}",
-            words.mtbf(one.mtbf),
-            words.mtbf_range(one.mtbf),
-            words.part(one.goodput),
-            words.part(one.ettr),
-        ]
+        [one.gpus, f"{one.jobs:,}", f"{one.mtbf.failures:,}", words.mtbf(one.mtbf),
+         words.mtbf_range(one.mtbf), words.part(one.goodput), words.part(one.ettr)]
         for one in found.sizes
-    ]
+    ]  # fmt: skip
     heads = ["GPUs", "jobs", "failures", "MTBF", "95 % interval", "goodput", "ETTR"]
     page.table(heads, rows, [""] * len(rows), 0)
 
@@ -198,20 +200,16 @@ def _trends(page: _Sheet, found: Trends | None) -> None:
     changed = [one for one in found.causes[1:] if one.direction != trend.STEADY]
     every = page.top is not None
     for one in [found.causes[0], *(found.causes[1:] if every else changed)]:
-        page.paragraph(
-            Text.assemble((one.name, "bold"), f"  {words.trend(one)}"), first="  ", indent=4
-        )
+        page.named(one.name, words.trend(one))
     page.paragraph(Text(words.forecast(found.forecast)), first="  ", indent=4)
     page.paragraph(Text(words.windows(found), style="dim"), first="  ")
 
 
 def _since(page: _Sheet, found: Sequence[Since]) -> None:
-    if not found:
-        return
-    page.heading("More frequent since")
+    if found:
+        page.heading("More frequent since")
     for one in page.first(found, MAX_SINCE):
-        text = Text.assemble((words.since_name(one), "bold"), f"  {one.name}: {words.since(one)}")
-        page.paragraph(text, first="  ", indent=4)
+        page.named(words.since_name(one), f"{one.name}: {words.since(one)}")
     page.rest(found, MAX_SINCE)
 
 
@@ -219,15 +217,12 @@ def _suspects(page: _Sheet, fleet: Fleet) -> None:
     found = fleet.nodes.suspects
     page.heading("Suspect nodes")
     for unit in fleet.nodes.units:
-        name = words.unit_name(unit)
-        text = Text.assemble((name, "bold"), f"  {words.unit(unit)}")
-        page.paragraph(text, first="  ", indent=4)
+        page.named(words.unit_name(unit), words.unit(unit))
     if not found and fleet.nodes.nodes:
         page.paragraph(Text(words.no_suspects(fleet.nodes)), first="  ")
     for suspect in page.first(found, MAX_SUSPECTS):
-        text = Text.assemble((suspect.host, "bold"), f"  {words.suspect(suspect)}")
-        page.paragraph(text, first="  ", indent=4)
-        page.paragraph(Text(words.suspect_more(suspect), style="dim"), first="    ")
+        page.named(suspect.host, words.suspect(suspect))
+        page.more_of(words.suspect_more(suspect))
     page.rest(found, MAX_SUSPECTS)
     if found:
         page.verbatim(f"sbatch --exclude={fold(one.host for one in found)} …", 4, "cyan")
@@ -235,55 +230,42 @@ def _suspects(page: _Sheet, fleet: Fleet) -> None:
 
 
 def _recurring(page: _Sheet, fleet: Fleet) -> None:
-    if not fleet.recurring:
-        return
-    page.heading("Recurring failures")
+    if fleet.recurring:
+        page.heading("Recurring failures")
     for item in page.first(fleet.recurring, MAX_RECURRING):
-        page.paragraph(
-            Text.assemble((f"{words.jobs(item.jobs)}  ", "bold"), f"{item.title} ({item.cause})"),
-            first="  ", indent=4,
-        )  # fmt: skip
+        page.named(words.jobs(item.jobs), f"{item.title} ({item.cause})")
         hours = words.cost(item.gpu_hours_lost)
-        parts = [
+        page.more_of(
             words.days(item.first_seen, item.last_seen),
             f"{hours} GPU-hours" if item.gpu_hours_lost is not None else "",
             words.began(item.began_with),
             f"fingerprint {item.fingerprint}",
-        ]
-        page.paragraph(Text("; ".join(filter(None, parts)), style="dim"), first="    ")
+        )
         _reports(page, fleet, item.examples[:1])
     page.rest(fleet.recurring, MAX_RECURRING)
 
 
 def _gaps(page: _Sheet, heading: str, gaps: Sequence[Gap], fleet: Fleet) -> None:
-    if not gaps:
-        return
-    page.heading(heading)
+    if gaps:
+        page.heading(heading)
     for gap in page.first(gaps, MAX_GAPS):
-        page.paragraph(
-            Text.assemble((f"{words.jobs(gap.jobs)}  ", "bold"), gap.text), first="  ", indent=4
-        )
-        parts = [
+        page.named(words.jobs(gap.jobs), gap.text)
+        page.more_of(
             words.days(gap.first_seen, gap.last_seen),
             names(gap.frameworks, 4),
             f"for example {names(gap.examples, 2)}",
-        ]
-        page.paragraph(Text("; ".join(filter(None, parts)), style="dim"), first="    ")
+        )
         _reports(page, fleet, gap.examples[:1])
     page.rest(gaps, MAX_GAPS)
 
 
 def _worst(page: _Sheet, fleet: Fleet) -> None:
-    if not fleet.worst:
-        return
-    page.heading("Most expensive jobs")
+    if fleet.worst:
+        page.heading("Most expensive jobs")
     for item in page.first(fleet.worst, MAX_WORST):
         on = f" on {names(item.culprit_hosts, 3)}" if item.culprit_hosts else ""
-        text = Text.assemble(
-            (f"{words.number(item.gpu_hours_lost)} GPU-hours  ", "bold"),
-            f"{item.job}: {item.title}{on}",
-        )
-        page.paragraph(text, first="  ", indent=4)
+        lost = f"{words.number(item.gpu_hours_lost)} GPU-hours"
+        page.named(lost, f"{item.job}: {item.title}{on}")
         _reports(page, fleet, [item.job])
 
 

@@ -26,6 +26,7 @@ from diagnose.redact.redactor import mask
 from diagnose.report.safe import clean, each, escaped, masked_strings
 from diagnose.report.words import names, sentence
 from diagnose.text.hosts import fold
+from diagnose.text.ranks import counted
 
 UNKNOWN = "unknown"
 MIN_FAILURES = 10  # with fewer, a rate says nothing about jobs of another size
@@ -92,7 +93,7 @@ def percent(share: float) -> str:
 
 def jobs(count: int) -> str:
     """`1 job` or `1,234 jobs`."""
-    return f"{count:,} job{'' if count == 1 else 's'}"
+    return counted(count, "job")
 
 
 def day(time: str | None) -> str:
@@ -109,8 +110,8 @@ def days(first: str | None, last: str | None) -> str:
 
 def title(overview: Overview) -> str:
     """`2,000 jobs on 200 hosts, 2025-06-02 to 2025-08-24 (20 dated by their files)`."""
-    hosts = f" on {overview.hosts:,} host{'' if overview.hosts == 1 else 's'}"
-    text = jobs(overview.jobs) + (hosts if overview.hosts else "")
+    hosts = f" on {counted(overview.hosts, 'host')}" if overview.hosts else ""
+    text = jobs(overview.jobs) + hosts
     when = days(overview.first_seen, overview.last_seen)
     files = f" ({overview.dated_by_file:,} dated by their files)" if overview.dated_by_file else ""
     return f"{text}, {when}{files}" if when else text
@@ -137,8 +138,10 @@ def lost(overview: Overview, price: float | None = None) -> str:
 def first_cause(fleet: Fleet) -> Group | None:
     """The known cause that costs most, or where most costs are unknown, the most frequent one."""
     known = [group for group in fleet.causes if group.name != UNKNOWN]
-    by_jobs = 2 * fleet.overview.cost_unknown > sum(map(troubled, fleet.causes))
-    return max(known, key=troubled) if known and by_jobs else next(iter(known), None)
+    by_jobs = 2 * fleet.overview.cost_unknown > sum(group.troubled for group in fleet.causes)
+    if known and by_jobs:
+        return max(known, key=lambda group: group.troubled)
+    return next(iter(known), None)
 
 
 def main_cause(fleet: Fleet) -> str:
@@ -148,12 +151,7 @@ def main_cause(fleet: Fleet) -> str:
         return ""
     hours = cost(first.gpu_hours_lost, first.cost_unknown)
     text = f"{hours} GPU-hours, " if hours != UNKNOWN else ""
-    return f"{first.name}: {text}{jobs(troubled(first))} ({percent(first.share)})"
-
-
-def rate(group: Group) -> str:
-    """`19.4 %`, the part of the jobs that is affected."""
-    return percent(group.rate)
+    return f"{first.name}: {text}{jobs(first.troubled)} ({percent(first.share)})"
 
 
 def rates(group: Group) -> str:
@@ -216,8 +214,7 @@ def mtbf_gpu(found: Reliability) -> str:
 
 def ettr(found: Reliability) -> str:
     """`99.8 % over 1,200 runs`."""
-    runs = f"{found.runs:,} run{'' if found.runs == 1 else 's'}"
-    return f"{part(found.ettr)} of the hours from start to end of {runs}"
+    return f"{part(found.ettr)} of the hours from start to end of {counted(found.runs, 'run')}"
 
 
 def projections(found: Reliability) -> str:
@@ -229,7 +226,7 @@ def projections(found: Reliability) -> str:
 
 def trend(found: Trend) -> str:
     """`28 incidents, 35 before: ×0.81 a job (0.39 to 1.68), no change shown`."""
-    many = f"{found.now:,} incident{'' if found.now == 1 else 's'}, {found.before:,} before"
+    many = f"{counted(found.now, 'incident')}, {found.before:,} before"
     ratio = f"{times(found.ratio)} a job ({between(found)})"
     if found.ratio is None:
         ratio = f"at least ×{found.low:,.2f} a job" if found.low >= 0.005 else "too few to compare"
@@ -301,11 +298,6 @@ def forecast(found: Forecast) -> str:
         f"incident{'' if found.incidents == 1 else 's'} ({found.low:,.0f} to "
         f"{found.high:,.0f}){lost}"
     )
-
-
-def troubled(group: Group) -> int:
-    """Jobs that hung, failed, or nobody knows."""
-    return group.hung + group.failed + group.unknown
 
 
 def sparkline(counts: Sequence[int], wide: int) -> str:

@@ -8,7 +8,7 @@ of the finding it belongs to.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import chain
 from math import inf
@@ -26,7 +26,7 @@ from diagnose.report.html.shell import Numbers
 from diagnose.report.html.tables import Findings
 from diagnose.report.safe import Scrub
 from diagnose.text.ranks import ranks_phrase
-from diagnose.timeline.event import Event, Meaning, Timeline, merged, taken
+from diagnose.timeline.event import Event, Timeline, merged, taken
 
 PHASES = (
     "init", "preprocessing", "model_load", "training", "evaluation", "checkpoint", "inference",
@@ -168,11 +168,13 @@ def failures(events: Events, own: Printed, known: Container[Key], onset: int | N
     message: dict[Key, int] = {}
     # A line is printed at whole seconds, its onset may be known to the millisecond.
     begin = -inf if onset is None else onset - 1000
-    for meaning, of_all in _indexes(events.last_attempt):
+    column = events.last_attempt.column("index")
+    for meaning, positions in events.last_attempt.positions.items():
         signature, telling = meaning.signature, meaning.role in _FAILURES
         if meaning.role not in MARKED and meaning.kind != "exit":
             continue
-        indexes = [index for index in of_all if at[index] is not None and keys[index] in known]
+        own_ = taken(column, positions)
+        indexes = [index for index in own_ if at[index] is not None and keys[index] in known]
         if signature is not None:
             marked[signature].append(indexes)
             for key in {*taken(keys, indexes)} if telling else ():
@@ -187,12 +189,6 @@ def failures(events: Events, own: Printed, known: Container[Key], onset: int | N
         of_lanes = dict(zip(taken(keys, indexes), indexes, strict=True))
         firsts |= dict.fromkeys(of_lanes.values(), signature)
     return Failures({index: firsts[index] for index in sorted(firsts)}, message, signatures)
-
-
-def _indexes(timeline: Timeline) -> Iterator[tuple[Meaning, list[int]]]:
-    """What events mean, and the indexes of these."""
-    column = timeline.column("index")
-    return ((meaning, taken(column, own)) for meaning, own in timeline.positions.items())
 
 
 # --- lanes of many ranks folded into classes of ranks that look alike -----------------------------
@@ -220,7 +216,14 @@ def folded(
 
     `signatures` are those of the causes and effects that each rank printed.
     """
-    keys = [_keys(lane, tuple(sorted(signatures.get(lane.rank or 0, ())))) for lane in lanes]
+    # What makes ranks alike, the coarsest first; the finer ones are dropped if need be.
+    keys = [
+        (
+            lane.state, tuple(sorted(signatures.get(lane.rank or 0, ()))),
+            lane.bars[-1][2] if lane.bars else -1, lane.step,
+        )
+        for lane in lanes
+    ]  # fmt: skip
     groups: dict[Any, list[Lane]] = {}
     for level in range(4):
         groups = {}
@@ -242,38 +245,18 @@ def folded(
     return ordered, classes
 
 
-def alone(lane: Lane, number: int) -> LaneClass:
-    """A rank as a class of its own."""
-    return _class([lane], lane.label, [lane.rank or 0], number)
-
-
 def by_host(lanes: Iterable[Lane]) -> list[Lane]:
     """In the order of hosts, and of ranks on each."""
     return sorted(lanes, key=lambda lane: (lane.host, lane.rank or 0))
 
 
 def _class(members: list[Lane], label: str, ranks: list[int], begin: int) -> LaneClass:
-    end = begin + len(members)
-    state, steps = members[0].state, _span(lane.step for lane in members)
-    return LaneClass(label, state, ranks, begin, end, steps, _common(members))
-
-
-def _keys(lane: Lane, signatures: tuple[str, ...]) -> tuple[Any, ...]:
-    """What makes ranks alike, the coarsest first; the finer ones are dropped if need be."""
-    return (lane.state, signatures, lane.bars[-1][2] if lane.bars else -1, lane.step)
-
-
-def _span(steps: Iterable[int | None]) -> str:
-    known = [step for step in steps if step is not None]
-    if not known:
-        return ""
-    low, high = min(known), max(known)
-    return f"{low:,}" if low == high else f"{low:,}–{high:,}"
-
-
-def _common(members: list[Lane]) -> str:
     last = {lane.bars[-1][2] for lane in members if lane.bars}
-    return words.phase(PHASES[last.pop()]) if len(last) == 1 else ""
+    phase = words.phase(PHASES[last.pop()]) if len(last) == 1 else ""
+    steps = [lane.step for lane in members if lane.step is not None]
+    reach = dict.fromkeys(f"{step:,}" for step in (min(steps), max(steps))) if steps else ()
+    end = begin + len(members)
+    return LaneClass(label, members[0].state, ranks, begin, end, "–".join(reach), phase)
 
 
 # --- the picture ----------------------------------------------------------------------------------
@@ -315,7 +298,8 @@ def lanes(
     }
     for name in _others(own):
         made[name] = Lane(scrub.text(name, 120), None, "", "seen")
-    onset = _onset(diagnosis, events.begin) if events.clocked else None
+    stamp = parse(diagnosis.onset.time) if events.clocked else None
+    onset = None if stamp is None else clock.milliseconds(stamp) - events.begin
     for key in made.keys() & own.first.keys():
         made[key].fill(own.first[key], own.last[key], own.moves.get(key, ()))
     failed = failures(events, own, made, onset)
@@ -405,11 +389,6 @@ def _marks(
     return [*number]
 
 
-def _onset(diagnosis: Diagnosis, begin: int) -> int | None:
-    stamp = parse(diagnosis.onset.time)
-    return None if stamp is None else clock.milliseconds(stamp) - begin
-
-
 def _waits(made: Mapping[Key, Lane], first: Mapping[Key, int], onset: int) -> int | None:
     """Mark who stood still from the onset on; gives the place of the first message after it.
 
@@ -432,8 +411,11 @@ def table(picture: Lanes) -> list[LaneClass]:
     """The picture as a table: its classes, or each rank as one of its own."""
     if picture.classes:
         return picture.classes
-    lanes = enumerate(picture.lanes)
-    return [alone(lane, number) for number, lane in lanes if lane.rank is not None]
+    return [
+        _class([lane], lane.label, [lane.rank], number)
+        for number, lane in enumerate(picture.lanes)
+        if lane.rank is not None
+    ]
 
 
 def _view(ordered: list[Lane], end: int, onset: int | None) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -16,7 +16,7 @@ from diagnose.report import safe, why, words
 from diagnose.report.html import clock, lanes, ranks, tables
 from diagnose.report.html.shell import asset, embedded, policy, template
 from diagnose.report.safe import Row, Scrub, scrubber
-from diagnose.text.ranks import plural
+from diagnose.text.ranks import counted
 from diagnose.text.times import duration
 
 _SCRIPTS = ("base.js", "table.js", "timeline.js", "pictures.js")
@@ -34,7 +34,15 @@ def page(job: Job, diagnosis: Diagnosis, *, title: str | None, redact: bool) -> 
     text: str = template("report.html.j2").render(
         **_scripts(parts, shown),
         **_verdict(job, shown),
-        **_pictures(parts, scrub),
+        picture=parts.picture,
+        clocked=parts.prepared.clocked,
+        unplaced=[scrub.text(name, 200) for name in parts.prepared.unplaced],
+        lane_table=lanes.table(parts.picture) if parts.picture else [],
+        state_names=ranks.STATES,
+        by_state=ranks.by_state(parts.states),
+        counters=parts.counters,
+        waits=parts.waits,
+        grid=parts.cells,
         title=scrub.text(title, 200) if title else "",
         sections=_sections(parts, shown, located=bool(diagnosis.places)),
         words=words,
@@ -83,14 +91,17 @@ def _parts(job: Job, raw: Diagnosis, shown: Diagnosis, scrub: Scrub) -> _Parts:
     host_of = prepared.last_attempt.hosts_of_ranks
     names = {host: scrub.text(host, 80) for host in set(host_of.values())}
     hosts = {rank: names[host] for rank, host in host_of.items()}
-    picture = lanes.lanes(prepared, shown, found, states, hosts, scrub)
-    counted = lanes.counters(prepared, job.catalog, shown.culprits.ranks, scrub)
-    waits = ranks.waiting(raw, states, scrub)
-    cells = ranks.grid(raw.topology, states, hosts, scrub)
-    read, unread = tables.sources(job, prepared.spans, scrub)
-    kept = tables.checkpoints(job.checkpoints, scrub)
     return _Parts(
-        prepared, found, states, hosts, picture, counted, waits, cells, read, unread, kept
+        prepared,
+        found,
+        states,
+        hosts,
+        lanes.lanes(prepared, shown, found, states, hosts, scrub),
+        lanes.counters(prepared, job.catalog, shown.culprits.ranks, scrub),
+        ranks.waiting(raw, states, scrub),
+        ranks.grid(raw.topology, states, hosts, scrub),
+        *tables.sources(job, prepared.spans, scrub),
+        tables.checkpoints(job.checkpoints, scrub),
     )
 
 
@@ -99,12 +110,16 @@ def _scripts(parts: _Parts, shown: Diagnosis) -> dict[str, Any]:
     picture, waits, cells = parts.picture, parts.waits, parts.cells
     data = {
         "lanes": lanes.to_json(picture, parts.prepared, shown) if picture else None,
-        "findings": [_shown(item) for item in parts.found.items] if picture else [],
+        "findings": [
+            {"id": item.anchor, "title": item.title, "role": item.role,
+             "texts": [variant.text for variant in item.variants]}
+            for item in parts.found.items if picture
+        ],
         "progress": lanes.counters_json(parts.counters),
         "graph": ranks.graph_json(waits) if waits else None,
         "grid": ranks.grid_json(cells, parts.states, parts.hosts) if cells else None,
         "stateNames": ranks.STATES,
-    }
+    }  # fmt: skip
     style = asset("style.css")
     script = "\n".join(asset(f"js/{name}") for name in _SCRIPTS)
     library = asset(_LIBRARY) if picture or parts.counters or waits or cells else ""
@@ -156,35 +171,11 @@ def _verdict(job: Job, shown: Diagnosis) -> dict[str, Any]:
     }
 
 
-def _pictures(parts: _Parts, scrub: Scrub) -> dict[str, Any]:
-    """The pictures, and the same in words and tables."""
-    return {
-        "picture": parts.picture,
-        "clocked": parts.prepared.clocked,
-        "unplaced": [scrub.text(name, 200) for name in parts.prepared.unplaced],
-        "lane_table": lanes.table(parts.picture) if parts.picture else [],
-        "state_names": ranks.STATES,
-        "by_state": ranks.by_state(parts.states),
-        "counters": parts.counters,
-        "waits": parts.waits,
-        "grid": parts.cells,
-    }
-
-
 def _doubts(diagnosis: Diagnosis) -> str:
     """The heading over alternatives, missing evidence and notes."""
     if words.is_bad(diagnosis) or diagnosis.alternatives:
         return words.alternatives_heading(diagnosis)
     return "Missing evidence" if diagnosis.missing_evidence else "Notes"
-
-
-def _shown(item: tables.Finding) -> dict[str, Any]:
-    return {
-        "id": item.anchor,
-        "title": item.title,
-        "role": item.role,
-        "texts": [variant.text for variant in item.variants],
-    }
 
 
 # --- the first screen: the verdict, who is to blame, when it began and what it cost ---------------
@@ -222,14 +213,13 @@ def first_facts(diagnosis: Diagnosis, still: cost.Standstill | None) -> list[Fac
     if who:
         found.append(Fact("To blame", who, words.started_sentence(diagnosis.culprits.why)))
     elif bad:
-        found.append(Fact("To blame", "Unknown", "The evidence does not identify a rank or host."))
+        found.append(Fact("To blame", "Unknown", words.sentence(words.NOBODY)))
     common = words.in_common(diagnosis)
     found += [Fact("In common", words.capital(common))] * bool(common)
-    if diagnosis.onset.time:
-        began = clock.moment(_whole(diagnosis.onset.time))
-        found.append(Fact("Began", began, words.started_sentence(diagnosis.onset.why)))
-    elif words.has_ended_badly(diagnosis):
-        found.append(Fact("Began", "Unknown", words.started_sentence(diagnosis.onset.why)))
+    began = clock.moment(_whole(diagnosis.onset.time)) if diagnosis.onset.time else ""
+    if began or words.has_ended_badly(diagnosis):
+        why = words.started_sentence(diagnosis.onset.why)
+        found.append(Fact("Began", began or "Unknown", why))
     if still is not None and bad and still.seconds >= _KNOWN_S:
         hung = diagnosis.verdict == "hung"
         found.append(
@@ -244,7 +234,7 @@ def first_facts(diagnosis: Diagnosis, still: cost.Standstill | None) -> list[Fac
             # Without a stated world size there are those that are named, if not more.
             least = "" if diagnosis.job.world_size == still.ranks else "At least "
             lost = f"{least}{clock.hours(still.gpu_hours)}"
-            ranks = f"{least}{still.ranks:,} {plural(still.ranks or 0, 'rank')}"
+            ranks = f"{least}{counted(still.ranks or 0, 'rank')}"
             found.append(
                 Fact("Lost", f"{lost} GPU-hours", f"{ranks}, one GPU each, from the onset.")
             )
@@ -254,25 +244,17 @@ def first_facts(diagnosis: Diagnosis, still: cost.Standstill | None) -> list[Fac
     done = words.progress(diagnosis.progress)
     if done:
         found.append(Fact("Progress", words.capital(done)))
-    restart = diagnosis.restart
-    if bad and words.RESTART[restart.advice]:
-        value = words.RESTART[restart.advice]
-        if restart.exclude_hosts:
-            value += f", excluding {words.names(restart.exclude_hosts)}"
-        found.append(Fact("Restart", value, words.started_sentence(restart.why)))
+    if bad and words.RESTART[diagnosis.restart.advice]:
+        advice = words.restart_advice(diagnosis)
+        found.append(Fact("Restart", advice, words.started_sentence(diagnosis.restart.why)))
     if words.has_ended_badly(diagnosis):
         answer, why = words.longer_timeout_why(diagnosis)
         found.append(Fact("Longer timeout", answer.rstrip("."), why))
-    return [*found, *_known_here(diagnosis)]
-
-
-def _known_here(diagnosis: Diagnosis) -> Iterator[Fact]:
-    """What the memory of the site knows."""
     first, *others = [words.earlier(one) for one in diagnosis.earlier] or [""]
-    if first:
-        yield Fact("Seen before", first, " ".join(others))
+    found += [Fact("Seen before", first, " ".join(others))] * bool(first)
     if diagnosis.site_record:
-        yield Fact("Site record", words.site_record(diagnosis))
+        found.append(Fact("Site record", words.site_record(diagnosis)))
+    return found
 
 
 def _whole(time: str | datetime) -> datetime | None:
@@ -360,10 +342,8 @@ def _fuller(read: str, kept: str) -> str:
 def chain(links: Sequence[ChainLink]) -> list[words.Step]:
     """What happened, in order; times as people write them."""
     return [
-        replace(step, time=clock.moment(step.time))
-        if step.time[:4].isdigit() and "-" in step.time
-        else step
-        for step in words.steps(links, MAX_CHAIN)
+        replace(one, time=clock.moment(one.time) if "-" in one.time[:5] else one.time)
+        for one in words.steps(links, MAX_CHAIN)
     ]
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from diagnose.diagnosis import Diagnosis
 from diagnose.report import words
 from diagnose.report.safe import Scrub
-from diagnose.text.ranks import fold_ranks, ranks_phrase
+from diagnose.text.ranks import fold_ranks, plural, ranks_phrase
 from diagnose.timeline.event import Timeline
 
 if TYPE_CHECKING:
@@ -115,8 +115,8 @@ def waiting(diagnosis: Diagnosis, states: dict[int, str], scrub: Scrub) -> Waiti
     nodes, folded = _fold(edges, states)
     _place(nodes, folded)
     sentences = [
-        f"{words.capital(nodes[a].label)} wait{'s' if len(nodes[a].ranks) == 1 else ''} for "
-        f"{nodes[b].label}" + (f" in {operation}" if operation else "") + "."
+        f"{words.capital(nodes[a].label)} {plural(len(nodes[a].ranks), 'waits', 'wait')} for "
+        f"{nodes[b].label}{f' in {operation}' if operation else ''}."
         for a, b, operation in folded
     ]
     return Waiting(nodes, folded, sentences[:MAX_SENTENCES], max(0, len(sentences) - MAX_SENTENCES))
@@ -126,17 +126,12 @@ def graph_json(found: Waiting) -> dict[str, Any]:
     """What the script draws of the graph."""
     return {
         "nodes": [
-            {
-                "label": node.label,
-                "state": node.state,
-                "count": len(node.ranks),
-                "level": node.level,
-                "row": node.row,
-            }
+            {"label": node.label, "state": node.state, "count": len(node.ranks),
+             "level": node.level, "row": node.row}
             for node in found.nodes
         ],
         "edges": [list(edge) for edge in found.edges],
-    }
+    }  # fmt: skip
 
 
 def _edges(diagnosis: Diagnosis, scrub: Scrub) -> list[Edge]:
@@ -174,12 +169,9 @@ def _fold(edges: list[Edge], states: dict[int, str]) -> tuple[list[Node], list[E
             break
         home = found
     if len(set(home.values())) > MAX_NODES:  # what they wait in counts, not for whom
-        home = _numbered(
-            {
-                rank: (states.get(rank, "seen"), frozenset(operation for _, operation in some))
-                for rank, some in targets.items()
-            }
-        )
+        operations = {some: frozenset(what for _, what in some) for some in {*targets.values()}}
+        of_each = targets.items()
+        home = _numbered({r: (states.get(r, "seen"), operations[some]) for r, some in of_each})
     return _nodes(edges, states, home)
 
 
@@ -315,16 +307,11 @@ def grid_json(found: Grid, states: dict[int, str], hosts: dict[int, str]) -> dic
         "rows": found.rows,
         "hosts": known,
         "cells": [
-            [
-                cell.column,
-                cell.row,
-                cell.rank,
-                names.index(states.get(cell.rank, "no log")),
-                number.get(hosts.get(cell.rank, ""), -1),
-            ]
+            [cell.column, cell.row, cell.rank, names.index(states.get(cell.rank, "no log")),
+             number.get(hosts.get(cell.rank, ""), -1)]
             for cell in found.cells
         ],
-    }
+    }  # fmt: skip
 
 
 def by_state(states: dict[int, str]) -> list[tuple[str, str, int]]:
@@ -384,21 +371,15 @@ def places(classes: Sequence[PlaceClass], scrub: Scrub) -> list[Stand]:
     """The classes in their order: the odd ones come first."""
     found = []
     for group in classes[:MAX_PLACES]:
-        frames = group.places[0].stack.frames if group.places else ()
+        frames = group.places[0].stack.frames[:MAX_FRAMES] if group.places else ()
         found.append(
             Stand(
                 ranks_phrase(group.ranks),
                 scrub.text(group.state.replace("_", " ")),
                 scrub.text(group.detail),
                 scrub.text(group.site or ""),
-                [
-                    scrub.text(
-                        f"{frame.func}  {frame.file}"
-                        + ("" if frame.line is None else f":{frame.line}"),
-                        300,
-                    )
-                    for frame in frames[:MAX_FRAMES]
-                ],
+                [scrub.text(f"{one.func}  {words.place(one.file, one.line)}", 300)
+                 for one in frames],
             )
-        )
+        )  # fmt: skip
     return found

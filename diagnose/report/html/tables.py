@@ -12,7 +12,7 @@ from typing import Any
 
 from diagnose.catalog.entries import entry_of
 from diagnose.catalog.schema import Catalog
-from diagnose.checkpoint.model import STATE_WORDS, Checkpoint, Inspection
+from diagnose.checkpoint.model import STATE_WORDS, Inspection
 from diagnose.diagnosis import JobFacts
 from diagnose.job.model import Job
 from diagnose.report import words
@@ -250,29 +250,24 @@ def overview(job: JobFacts) -> list[tuple[str, str]]:
 
 def job_facts(timeline: Timeline, catalog: Catalog, scrub: Scrub) -> list[JobFact]:
     """Every fact that a line states, sorted by name, those that differ first."""
-    stated: dict[tuple[str, str], list[Event]] = defaultdict(list)
+    stated: dict[str, dict[str, list[Event]]] = defaultdict(lambda: defaultdict(list))
     for name, value, events in stated_facts(timeline, catalog.by_id):
         if name not in _OWN:
-            stated[name, value] += events
-    values: dict[str, list[tuple[str, list[Event]]]] = defaultdict(list)
-    for (name, value), found in stated.items():
-        values[name].append((value, found))
-    facts = [_fact(name, items, scrub) for name, items in sorted(values.items())[:MAX_FACTS]]
+            stated[name][value] += events
+    facts = [_fact(name, stated[name], scrub) for name in sorted(stated)[:MAX_FACTS]]
     return sorted(facts, key=lambda fact: not fact.differs)
 
 
-def _fact(name: str, items: list[tuple[str, list[Event]]], scrub: Scrub) -> JobFact:
-    items = sorted(items, key=lambda item: -len(item[1]))
+def _fact(name: str, stated: Mapping[str, list[Event]], scrub: Scrub) -> JobFact:
+    items = sorted(stated.items(), key=lambda item: -len(item[1]))
     group, _, rest = name.partition(".")
     shown = f"{_GROUPS[group]} of {rest}" if group == "version" else rest or name
-    return JobFact(
-        scrub.text(shown.replace("_", " ") if not rest else shown),
-        [
-            Value(scrub.text(value, 200), scrub.text(who(events)))
-            for value, events in items[:MAX_VALUES]
-        ],
-        _differs([events for _, events in items]),
-    )
+    values = [
+        Value(scrub.text(value, 200), scrub.text(who(events)))
+        for value, events in items[:MAX_VALUES]
+    ]
+    differs = _differs([events for _, events in items])
+    return JobFact(scrub.text(shown.replace("_", " ") if not rest else shown), values, differs)
 
 
 def _differs(groups: list[list[Event]]) -> bool:
@@ -316,24 +311,20 @@ def checkpoints(inspection: Inspection | None, scrub: Scrub) -> list[CheckpointR
         return []
     base = words.common_folder(inspection.checkpoints)
     back = inspection.resume.path if inspection.resume else None
-    return [_row(one, base, back, scrub) for one in inspection.checkpoints[-MAX_ROWS:]]
-
-
-def _row(one: Checkpoint, base: str, back: str | None, scrub: Scrub) -> CheckpointRow:
-    lines = words.folded_reasons(one.reasons)
-    reasons = [words.sentence(scrub.text(reason, 300)) for reason in lines[:MAX_REASONS]]
-    if len(lines) > MAX_REASONS:
-        reasons.append(f"… and {len(lines) - MAX_REASONS} more.")
-    return CheckpointRow(
-        scrub.text(words.relative(one.path, base), 200),
-        one.layout,
-        "" if one.step is None else f"{one.step:,}",
-        f"{one.files:,}",
-        words.size(one.bytes),
-        STATE_WORDS[one.state],
-        reasons,
-        one.path == back,
-    )
+    rows = []
+    for one in inspection.checkpoints[-MAX_ROWS:]:
+        lines = words.folded_reasons(one.reasons)
+        reasons = [words.sentence(scrub.text(reason, 300)) for reason in lines[:MAX_REASONS]]
+        if len(lines) > MAX_REASONS:
+            reasons.append(f"… and {len(lines) - MAX_REASONS} more.")
+        rows.append(
+            CheckpointRow(
+                scrub.text(words.relative(one.path, base), 200), one.layout,
+                "" if one.step is None else f"{one.step:,}", f"{one.files:,}",
+                words.size(one.bytes), STATE_WORDS[one.state], reasons, one.path == back,
+            )
+        )  # fmt: skip
+    return rows
 
 
 # --- what was read, how much of it, by which clock, and what could not be read --------------------
@@ -376,22 +367,19 @@ def sources(
         notes = list(dict.fromkeys(filter(None, (source.note, *source.notes))))
         if scan is not None and scan.problem:
             notes.append(scan.problem)
+        times = "no times"
+        if source.name in spans:
+            first, last = spans[source.name]
+            times = f"{clock.moment(first)} – {clock.moment(last, first)}"
         rows.append(
             SourceRow(
                 scrub.text(source.name, 300),
                 KINDS.get(source.kind, source.kind.replace("_", " ")),
                 words.size(source.size),
                 f"{scan.total_lines:,}" if scan is not None else "",
-                _clock(spans.get(source.name)) if scan is not None else "",
+                times if scan is not None else "",
                 scrub.text("; ".join(notes), 400),
             )
         )
     rows.sort(key=lambda row: not row.notes)
     return rows[:MAX_SOURCES], max(0, len(rows) - MAX_SOURCES)
-
-
-def _clock(span: tuple[int, int] | None) -> str:
-    if span is None:
-        return "no times"
-    first, last = span
-    return f"{clock.moment(first)} – {clock.moment(last, first)}"
