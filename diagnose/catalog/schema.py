@@ -180,7 +180,7 @@ class Run(Strict):
     `{shell: ibstat}`, `{setting: "ddp_timeout: 7200"}`, or `{shell: [ibstat, perfquery -x]}` for
     several lines. `framework` (a launcher or scheduler too) says for which jobs it is, `file`
     where a setting stands. `<node>` and the like stand for what only the job knows;
-    `catalog.remedies` lists them.
+    `formats/remedies.yaml` lists them.
     """
 
     kind: RunKind
