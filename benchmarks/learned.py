@@ -97,8 +97,8 @@ def report(rows: Sequence[Labelled]) -> str:
         "# The learned reader: one source left out",
         "",
         "Made by `python -m benchmarks.learned`: for each source a model that has seen none of its",
-        "lines reads its messages, one line at a time. Answered: a class of causes with a probability",
-        f"of at least {likely:.2f}. Others: lines that are no cause.",
+        "lines reads its messages, one line at a time. Answered: a class of causes with a",
+        f"probability of at least {likely:.2f}. Others: lines that are no cause.",
         "",
         f"{len(rows):,} labelled lines, {len(sources)} sources with {_FEWEST_ALONE} or more that "
         "name a cause.",
