@@ -33,7 +33,7 @@ from diagnose.checkpoint.model import Flaw
 from diagnose.checkpoint.torch_files import HOLE, MAGIC, holes, read_archive, wrong_checksum
 from diagnose.checkpoint.tree import Leaf
 from diagnose.ingest.place import LocalPlace
-from diagnose.ingest.raw import Reader, reason
+from diagnose.ingest.raw import Reader, SliceReader, reason
 from diagnose.parse.pickles import CODES, OPAQUE, Bounds, Global, Names, UnsafePickleError, walk
 
 MAX_BYTES = 64 << 20
@@ -256,20 +256,6 @@ class _Edges:
     tail: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A range of a file, read like a file."""
-
-    reader: Reader
-    begin: int
-    size: int
-
-    def read_at(self, offset: int, length: int) -> bytes:
-        """See Reader."""
-        length = min(length, self.size - offset)
-        return self.reader.read_at(self.begin + offset, length) if length > 0 else b""
-
-
 def check_items(files: list[DataFile], *, verify: bool) -> Iterator[Flaw]:
     """What is wrong with data files that are as long as their items need, one flaw for each.
 
@@ -345,7 +331,7 @@ def _wrong(edge: _Edges, zips: bool) -> Flaw | None:
 def _inside(reader: Reader, file: DataFile, rows: Rows, *, verify: bool) -> Flaw | None:
     """The first item with a hole, or (`verify`) with bytes that do not match their checksum."""
     for offset, length in _pairs(rows):
-        part = _Part(reader, offset, length)
+        part = SliceReader(reader, offset, length)
         if file.transformed or part.read_at(0, len(MAGIC)) != MAGIC:
             continue
         try:

@@ -136,16 +136,20 @@ IN_MEMORY = 16 << 20  # bytes of a member that may be kept in memory
 _GZIP_HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
 
 
-class _SliceReader(NamedTuple):
+class SliceReader(NamedTuple):
+    """`size` bytes of another reader from `start` on."""
+
     reader: Reader
     start: int
     size: int
 
     def read_at(self, offset: int, length: int) -> bytes:
+        """See Reader."""
         length = min(length, self.size - offset)
         return self.reader.read_at(self.start + offset, length) if length > 0 else b""
 
     def data_from(self, offset: int) -> int:
+        """See `data_from`."""
         return min(data_from(self.reader, self.start + offset) - self.start, self.size)
 
 
@@ -160,7 +164,7 @@ class SliceStore(NamedTuple):
     def open(self) -> Iterator[Reader]:
         """Open the whole store and read in it; see Store."""
         with self.store.open() as reader:
-            yield _SliceReader(reader, self.start, self.size)
+            yield SliceReader(reader, self.start, self.size)
 
 
 class _JoinedReader(NamedTuple):
@@ -199,7 +203,7 @@ class JoinedStore(NamedTuple):
     def open(self) -> Iterator[Reader]:
         """Open the whole store and read in it; see Store."""
         with self.store.open() as reader:
-            yield _joined([_SliceReader(reader, start, size) for start, size in self.spans])
+            yield _joined([SliceReader(reader, start, size) for start, size in self.spans])
 
 
 class GzipStore(NamedTuple):

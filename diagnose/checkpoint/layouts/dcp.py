@@ -33,7 +33,7 @@ from diagnose.checkpoint.model import FlawKind, Found
 from diagnose.checkpoint.tree import Leaf
 from diagnose.ingest.raw import Reader, reason
 from diagnose.parse.pickles import TruncatedPickleError, UnsafePickleError
-from diagnose.text.ranks import counted
+from diagnose.text.ranks import counted, plural
 
 METADATA = ".metadata"
 TEMPORARY = ".metadata.tmp"
@@ -108,10 +108,10 @@ def check(view: View) -> None:
     _check_items(found, metadata_files, view.look)
     surplus = [p for p, leaf in data.items() if named and p not in named and leaf.size > 0]
     if surplus and not any(flaw.file in surplus for flaw in found.flaws):
-        verb = "is" if len(surplus) == 1 else "are"
+        verb = plural(len(surplus), "is", "are")
         found.notes.append(
-            f"{len(surplus)} data {_plural('file', len(surplus))} {verb} not in the metadata "
-            f"({surplus[0]}): left from another save"
+            f"{counted(len(surplus), 'data file')} {verb} not in the metadata ({surplus[0]}): "
+            "left from another save"
         )
 
 
@@ -141,7 +141,7 @@ def _never_finished(found: Found, data: Mapping[str, Leaf]) -> None:
     if count:
         shown = ", ".join(str(rank) for rank in islice(missing, MOST_NAMED))
         more = f" and {count - MOST_NAMED:,} more" if count > MOST_NAMED else ""
-        found.notes.append(f"no data file of {_plural('rank', count)} {shown}{more}")
+        found.notes.append(f"no data file of {plural(count, 'rank', 'ranks')} {shown}{more}")
 
 
 def _each_rank(found: Found, data: Mapping[str, Leaf], alone: list[str]) -> None:
@@ -307,7 +307,3 @@ def _tell(found: Found, why: str, paths: list[str], kind: FlawKind) -> None:
         found.flaw(
             "partial", f"{counted(len(paths) - MOST_NAMED, 'more file')} with the same problem"
         )
-
-
-def _plural(word: str, count: int) -> str:
-    return word if count == 1 else f"{word}s"
