@@ -72,10 +72,6 @@ def _suffix(name: str) -> str:
     return PurePosixPath(name).suffix.lower()
 
 
-def _is_torch(name: str) -> bool:
-    return _suffix(name) in _TORCH or _TORCH_BIN.fullmatch(name) is not None
-
-
 def never_empty(name: str) -> bool:
     """Whether no file of this name may be empty."""
     return _suffix(name) in _NEVER_EMPTY or name in _NEVER_EMPTY_NAMES or name.endswith(".metadata")
@@ -84,7 +80,7 @@ def never_empty(name: str) -> bool:
 def kind_of(name: str) -> Kind:
     """What a file should be by its name."""
     suffix = _suffix(name)
-    if _is_torch(name):
+    if suffix in _TORCH or _TORCH_BIN.fullmatch(name):
         return "torch"
     if suffix == ".safetensors":
         return "safetensors"
