@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import re
-import sys
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -304,14 +303,3 @@ def _expression_problems(name: str, expression: str) -> Iterator[str]:
     inner = re.sub(r"\\.|\[\^[^]]*]", "", expression.removeprefix("^"))
     if "^" in inner:
         yield f"{name}: ^ only at the start of a pattern: {expression}"
-
-
-def main() -> None:
-    """Print the problems of the shipped catalog and of the directories given."""
-    found = check([Path(arg) for arg in sys.argv[1:]])
-    print("\n".join(found) or "the catalog is clean")
-    sys.exit(bool(found))
-
-
-if __name__ == "__main__":
-    main()

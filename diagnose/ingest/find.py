@@ -21,6 +21,7 @@ from diagnose.ingest.names import (
     RESULTS_NOTE,
     is_no_log,
     is_results,
+    left_out,
     printable,
     why_unreadable,
 )
@@ -122,16 +123,10 @@ class _Walk:
         # Links last: what they lead to inside the folder mostly has been seen under its own name.
         while self.links:
             self._link(self.links.popleft(), root)
-        self._left_out(path, self.no_logs, "file that is not a log", "files that are not logs")
-        self._left_out(path, self.hidden, "hidden entry", "hidden entries")
+        for note in left_out(self.no_logs, self.hidden):
+            self._other(path, "skipped", note, left_out=True)
         if self.met + len(self.others) == before:
             self._other(path, "empty", "no files in this folder", asked=True)
-
-    def _left_out(self, path: Path, names: list[str], one: str, several: str) -> None:
-        if names:
-            shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
-            what = one if len(names) == 1 else several
-            self._other(path, "skipped", f"{len(names)} {what} left out: {shown}", left_out=True)
 
     def _folder(self, path: Path, real: str, depth: int) -> None:
         if real in self.seen:

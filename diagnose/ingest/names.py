@@ -5,12 +5,13 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from diagnose.errors import InputError
 from diagnose.ingest.raw import reason
 from diagnose.lazy import expression
+from diagnose.text.ranks import plural
 
 MAX_DEPTH = 32  # folders inside each other
 MAX_ENTRIES = 200_000  # of one folder
@@ -60,6 +61,22 @@ def is_no_log(name: str) -> bool:
     if suffix == ".csv" and _OF_GPUS.search(stem):
         return False
     return bool({name, suffix} & NO_LOGS)
+
+
+def left_out(no_logs: Sequence[str], hidden: Sequence[str]) -> Iterator[str]:
+    """What is not read on purpose, a line for each kind: `5 hidden entries left out: .a, .b, …`."""
+    for names, one, several in (
+        (no_logs, "file that is not a log", "files that are not logs"),
+        (hidden, "hidden entry", "hidden entries"),
+    ):
+        if names:
+            what = plural(len(names), one, several)
+            yield f"{len(names)} {what} left out: {some_of(names)}"
+
+
+def some_of(names: Sequence[str]) -> str:
+    """The first names of a list."""
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
 
 
 def printable(name: str) -> str:
