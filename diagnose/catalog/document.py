@@ -142,13 +142,13 @@ def _value(found: yaml.ScalarNode, line: int) -> str | bool | None:
 
 # --------------------------------------------------------------------------- entries
 
-_KINDS = {
+KINDS = {
     "signatures": Signature, "known_issues": KnownIssue, "classes": CauseClass, "settings": Setting,
 }  # fmt: skip
 WORDS = "vocabularies"  # each a file of its own
 # What YAML calls otherwise than the dataclasses do.
-_WRITTEN = {"class": "cause"}
-_WRITTEN_OF_WORDS = {"class": "cause", "not": "why_not", "word": "spellings"}
+WRITTEN = {"class": "cause"}
+WRITTEN_OF_WORDS = {"class": "cause", "not": "why_not", "word": "spellings"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ def read_files(files: Sequence[tuple[Path, bytes]]) -> list[FileEntry]:
 
 def catalog_of(found: Iterable[FileEntry], revision: str) -> Catalog:
     """The catalog of these entries; of one id the last counts."""
-    entries: dict[str, dict[str, Any]] = {kind: {} for kind in (*_KINDS, WORDS)}
+    entries: dict[str, dict[str, Any]] = {kind: {} for kind in (*KINDS, WORDS)}
     for one in found:
         entries[one.kind][one.entry.id] = one.entry
     return Catalog(
@@ -214,7 +214,7 @@ def _read_file(path: Path, data: bytes) -> Iterator[FileEntry]:
         return
     if not isinstance(found.data, dict):
         raise CatalogError(
-            f"{path}:{found.line_of([])}: expected a mapping with {', '.join(_KINDS)}"
+            f"{path}:{found.line_of([])}: expected a mapping with {', '.join(KINDS)}"
         )
     if "words" in found.data:
         words = {"about": "", "references": [], **found.data, "id": path.stem}
@@ -222,8 +222,8 @@ def _read_file(path: Path, data: bytes) -> Iterator[FileEntry]:
         return
     for kind, items in found.data.items():
         at = f"{path}:{found.line_of([kind])}: {kind}"
-        if kind not in _KINDS:
-            raise CatalogError(f"{at}: unknown key, expected one of {', '.join(_KINDS)}")
+        if kind not in KINDS:
+            raise CatalogError(f"{at}: unknown key, expected one of {', '.join(KINDS)}")
         if not isinstance(items, list):
             raise CatalogError(f"{at}: expected a list")
         for index, item in enumerate(items):
@@ -244,7 +244,7 @@ def _entry(kind: str, at: At, item: dict[str, Any], path: Path, document: Docume
         raise CatalogError(f"{path}:{line}: {name}: {error}") from error
     except ValidationError as error:
         first = error.errors()[0]
-        written = {ours: key for key, ours in _WRITTEN_OF_WORDS.items()}
+        written = {ours: key for key, ours in WRITTEN_OF_WORDS.items()}
         where = [written.get(str(part), part) for part in first["loc"]]
         line, place = document.line_of([*at, *where]), ".".join(map(str, where))
         raise CatalogError(f"{path}:{line}: {name}: {place}: {first['msg']}") from error
@@ -254,21 +254,21 @@ def _entry(kind: str, at: At, item: dict[str, Any], path: Path, document: Docume
 @cache
 def _adapter(kind: str) -> TypeAdapter[Any]:
     """Pydantic's adapter of a kind; making one takes longer than reading a file."""
-    return TypeAdapter(Vocabulary if kind == WORDS else _KINDS[kind])
+    return TypeAdapter(Vocabulary if kind == WORDS else KINDS[kind])
 
 
 def _typed(kind: str, item: dict[str, Any]) -> None:
     """Bring what YAML writes otherwise into the form of the schema. Raises FieldError."""
     if kind == WORDS:
         for word in _mappings(item["words"]):
-            _rename(word, _WRITTEN_OF_WORDS)
+            _rename(word, WRITTEN_OF_WORDS)
             if isinstance(word.get("spellings"), str):
                 word["spellings"] = [word["spellings"]]
             for near in _mappings(word.get("near")):
-                _rename(near, _WRITTEN_OF_WORDS)
+                _rename(near, WRITTEN_OF_WORDS)
         return
     if kind != "classes":
-        _rename(item, _WRITTEN)
+        _rename(item, WRITTEN)
     type_runs(item)
     if kind == "signatures":
         type_matches(item)
