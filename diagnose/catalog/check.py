@@ -19,7 +19,7 @@ from diagnose.catalog.expressions import (
     costly,
     example_problems,
     malformed,
-    not_linear,
+    none_linear,
 )
 from diagnose.catalog.load import catalog_files, default_dir, examples_of, load_catalog
 from diagnose.catalog.matches import CAPTURES
@@ -193,11 +193,7 @@ def _exceptions_problems(signatures: Sequence[Signature]) -> Iterator[str]:
     try:
         automaton_of(exceptions)
     except hs.error:
-        for entry in exceptions:
-            for expression in entry.unless:
-                problem = not_linear(expression, ignore_case=entry.ignore_case)
-                if problem:
-                    yield f"{entry.id}: {problem}"
+        yield from none_linear(exceptions)
 
 
 def _signature_problems(signature: Signature, classes: set[str], ids: set[str]) -> Iterator[str]:

@@ -130,7 +130,7 @@ def example_problems(signatures: Sequence[Signature]) -> Iterator[str]:
     try:
         search = _Search(signatures)
     except hs.error as error:
-        alone = [*_not_linear(signatures)]
+        alone = [*none_linear(signatures)]
         yield from alone or [f"catalog: the patterns do not compile together: {error}"]
         return
     first = 0
@@ -139,7 +139,8 @@ def example_problems(signatures: Sequence[Signature]) -> Iterator[str]:
         first += len(signature.match)
 
 
-def _not_linear(signatures: Sequence[Signature]) -> Iterator[str]:
+def none_linear(signatures: Sequence[Signature]) -> Iterator[str]:
+    """The expressions of entries that no automaton can search for."""
     for signature in signatures:
         for expression in signature.match:
             problem = not_linear(expression, ignore_case=signature.ignore_case)

@@ -18,6 +18,7 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 from diagnose.checkpoint.model import Flaw, State
+from diagnose.ingest.chunks import is_zeros
 from diagnose.ingest.raw import Reader
 from diagnose.lazy import compiled
 from diagnose.parse.pickles import PickleError, walk
@@ -41,11 +42,6 @@ def exactly(reader: Reader, offset: int, length: int) -> bytes:
     if len(data) != length:
         raise OSError("it shrank while being read")
     return data
-
-
-def is_blank(data: bytes) -> bool:
-    """Whether all bytes are zero; any() takes a hundred times as long."""
-    return data == bytes(len(data))
 
 
 def span(seconds: float) -> str:
@@ -332,7 +328,7 @@ def read_header(reader: Reader) -> Header:
         raise DamagedError("partial", f"has only {counted(size, 'byte')}, too few for a header")
     start = exactly(reader, 0, min(16, size))
     length = int.from_bytes(start[:8], "little")
-    if is_blank(start):
+    if is_zeros(start):
         raise DamagedError("partial", "starts with zero bytes: its start was never written")
     if length > MAX_HEADER or length < 2:
         raise DamagedError("corrupt", f"claims a header of {counted(length, 'byte')}")
@@ -431,7 +427,7 @@ def holes(reader: Reader, header: Header, on_disk: int | None) -> Flaw | None:
     for first, last in large:
         near = reader.read_at(header.begin + first, min(_PAGE, last - first))
         far = reader.read_at(header.begin + max(first, last - _PAGE), min(_PAGE, last - first))
-        blank += is_blank(near) and is_blank(far)
+        blank += is_zeros(near) and is_zeros(far)
     if 2 * blank < len(large):
         return None
     return Flaw(

@@ -22,12 +22,12 @@ from diagnose.checkpoint.contents import (
     Ends,
     check_imports,
     exactly,
-    is_blank,
     parse,
     step_in,
 )
 from diagnose.checkpoint.model import Flaw, Found
 from diagnose.checkpoint.tree import Leaf
+from diagnose.ingest.chunks import is_zeros
 from diagnose.ingest.place import LocalPlace
 from diagnose.ingest.raw import reason
 from diagnose.parse.pickles import NoPickleError, TruncatedPickleError, end_of
@@ -281,7 +281,7 @@ class _File:
 
     def no_torch(self, head: bytes) -> None:
         """A file under a name of torch.save that begins like none. Raises DamagedError."""
-        if is_blank(head):
+        if is_zeros(head):
             raise DamagedError("partial", "starts with zero bytes: its start was never written")
         if torch_files.MAGIC.startswith(head):
             raise DamagedError("partial", f"has only {counted(len(head), 'byte')}")
@@ -304,7 +304,7 @@ class _File:
         return Look("json", data=data, step=_step(data), digest=_digest(raw))
 
     def text(self, head: bytes) -> Look:
-        if (self.kind != "other" or self.leaf.name in TOKENIZERS) and is_blank(head):
+        if (self.kind != "other" or self.leaf.name in TOKENIZERS) and is_zeros(head):
             raise DamagedError("partial", "starts with zero bytes: it was never written")
         if self.leaf.name in TOKENIZERS:
             _no_page(head)

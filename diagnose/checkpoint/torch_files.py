@@ -22,7 +22,7 @@ import zlib
 from typing import Any, NamedTuple
 from zipfile import ZIP_STORED, ZipInfo
 
-from diagnose.checkpoint.contents import DamagedError, exactly, is_blank
+from diagnose.checkpoint.contents import DamagedError, exactly
 from diagnose.checkpoint.model import Flaw
 from diagnose.ingest import archive_formats
 from diagnose.ingest.archive_formats import (
@@ -34,6 +34,7 @@ from diagnose.ingest.archive_formats import (
     ZipError,
     tar_entries,
 )
+from diagnose.ingest.chunks import is_zeros
 from diagnose.ingest.raw import Reader
 from diagnose.ingest.source import Budget
 from diagnose.parse.pickles import (
@@ -114,7 +115,7 @@ def _check_end(reader: Reader) -> None:
         more = len(tail) - at - _END_SIZE - comment
         if at >= 0 and more == 0:
             return
-    if is_blank(tail):
+    if is_zeros(tail):
         raise DamagedError("partial", "ends in zero bytes: its end was never written")
     if at < 0 or more < 0:
         raise DamagedError("partial", _CUT_OFF)
@@ -232,7 +233,7 @@ def holes(reader: Reader, archive: Archive, on_disk: int | None) -> Flaw | None:
             continue
         begin = data_at(reader, record)
         ends = reader.read_at(begin, _PAGE) + reader.read_at(begin + size - _PAGE, _PAGE)
-        if not is_blank(ends) or crc_of_zeros(size) == record.CRC:
+        if not is_zeros(ends) or crc_of_zeros(size) == record.CRC:
             continue
         if size > left:
             why = f"its record {_shown(record)} starts and ends with zero bytes and looks like a"

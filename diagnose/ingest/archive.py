@@ -201,14 +201,17 @@ class _Level:
     found: dict[str, Source] = field(default_factory=dict)
     inner: dict[str, Store] = field(default_factory=dict)
 
-    def put(self, member: str, what: Source | Store) -> None:
-        """Take in a member; the last one of a name stays."""
+    def put(self, member: str, source: Source, place: Store | None = None) -> None:
+        """Take in the source of a member, or its place if it is an archive.
+
+        The last one of a name stays.
+        """
         self.found.pop(member, None)
         self.inner.pop(member, None)
-        if isinstance(what, Source):
-            self.found[member] = what
+        if place and may_be_archive(source) and archive_form(place, member):
+            self.inner[member] = place
         else:
-            self.inner[member] = what
+            self.found[member] = source
 
     def sources(self, most: int) -> list[Source]:
         """Those of the members, of members left out, and of what there is to say of the archive.
@@ -342,7 +345,7 @@ class _Archive:
             budget = level.of_all.member(entry.size if codec else None)
             source = _member(level, member, entry, place, budget)
             if codec is None or not may_be_archive(source):
-                _put(level, member, place, source)
+                level.put(member, source, place)
                 continue
             # Packed twice, or an archive: it has to be read at places, or by another codec.
             budget = budget.apart()
@@ -354,7 +357,7 @@ class _Archive:
 
     def _add(self, level: _Level, member: str, entry: Entry, place: Store, cut: str) -> None:
         budget = level.of_all.member()
-        _put(level, member, place, _member(level, member, entry, place, budget, cut))
+        level.put(member, _member(level, member, entry, place, budget, cut), place)
 
 
 def _member(
@@ -362,12 +365,6 @@ def _member(
 ) -> Source:
     hints = _hints(level.inside, member)
     return source_of(place, level.inside + member, entry.size, budget, cut, entry.mtime, hints)
-
-
-def _put(level: _Level, member: str, place: Store, source: Source) -> None:
-    """Take in the source of a member, or put the member aside if it is an archive."""
-    nested = may_be_archive(source) and archive_form(place, member) is not None
-    level.put(member, place if nested else source)
 
 
 def _as_it_is(store: Store, name: str, *, nested: bool) -> Source:
