@@ -214,8 +214,12 @@ def other_saves(found: Found, before: Found | None, look: Looker) -> None:
             )
             named.add(path)
     for path, apart in out_of_time(parts).items():
-        if path in named or (before is not None and _usual(path, found, before)):
+        if path in named:
             continue
+        if before is not None and (
+            counterparts(found, before).get(path) in out_of_time(states_of(before))
+        ):
+            continue  # as far from the others as in the checkpoint before
         if apart < 0 and before is not None and _copied_on(parts[path], before):
             continue
         sense = "after" if apart > 0 else "before"
@@ -239,11 +243,6 @@ def _kept(found: Found, before: Found, look: Looker) -> set[str]:
         for path in old
         if pairs[path].mtime < begin and same_content(parts[path], pairs[path], look)
     }
-
-
-def _usual(path: str, found: Found, before: Found) -> bool:
-    """Whether the file stood as far from the others in the checkpoint before, too."""
-    return counterparts(found, before).get(path) in out_of_time(states_of(before))
 
 
 def _copied_on(leaf: Leaf | None, before: Found) -> bool:

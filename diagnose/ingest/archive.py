@@ -260,14 +260,13 @@ class _Archive:
     def open(self, store: Store, name: str, inside: str, *, nested: bool) -> None:
         """Add the sources of an archive, then those of the archives inside it."""
         budget, names = self.budget.apart(), Names(self.members_left, f"{name}!")
+        level = _Level(name, inside, names, budget, self.of_all or Budget())
         try:
             with store.open() as reader:
-                self.of_all = self.of_all or self.budget.of_archive(reader.size)
+                self.of_all = level.of_all = self.of_all or self.budget.of_archive(reader.size)
                 budget.archive = self.of_all if nested else None
-                level = _Level(name, inside, names, budget, self.of_all)
                 is_archive = self._read(store, reader, level, nested=nested)
         except OSError as error:
-            level = _Level(name, inside, names, budget, self.of_all or Budget())
             budget.cut(f"reading stopped: {reason(error)}")
             is_archive = True
         self.budget.headers = budget.headers

@@ -25,7 +25,7 @@ from diagnose.ingest.names import (
     printable,
     why_unreadable,
 )
-from diagnose.ingest.raw import BytesStore, FileStore, SpoolStore, Store, reason
+from diagnose.ingest.raw import BytesStore, FileStore, Store, reason, spooled
 from diagnose.ingest.read import ZEROS_LIMIT, look
 from diagnose.ingest.recognise import may_be_archive, nothing, source_of
 from diagnose.ingest.sniff import is_log_name
@@ -280,15 +280,7 @@ def stdin_source(stream: BinaryIO) -> Source:
     except (OSError, ValueError) as error:
         cut = f"reading stopped: {reason(error)}"
     size = spool.tell()
-    store: Store
-    if size <= STDIN_MEMORY:
-        spool.seek(0)
-        store = BytesStore(spool.read())
-        spool.close()
-    else:
-        spool.flush()
-        store = SpoolStore(spool, size)
-    return source_of(store, "<stdin>", size, cut=cut)
+    return source_of(spooled(spool, size, STDIN_MEMORY), "<stdin>", size, cut=cut)
 
 
 def _spool(stream: BinaryIO, spool: IO[bytes]) -> str:

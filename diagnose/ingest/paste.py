@@ -40,7 +40,7 @@ def normalise(data: bytes) -> Normal | None:
 
     Bytes that are not UTF-8 stay as they are.
     """
-    if not _suspicious(data):
+    if not _set_off(data[:_HEAD]) and not _marked(data):
         return None
     text = data.decode(errors="surrogateescape")
     ends = text.endswith("\n")
@@ -68,10 +68,6 @@ _HEAD = 64 << 10  # bytes that mostly hold the sample
 _SAME_DIGITS = bytes.maketrans(b"123456789", b"000000000")
 _BEGINNING = 18  # bytes of a line that tell whether one of these three begins it
 _INVISIBLE_BYTES = [mark.encode() for mark in "\u200b\ufeff\u2060\u00a0\u202f\u2007"]
-
-
-def _suspicious(data: bytes) -> bool:
-    return _set_off(data[:_HEAD]) or _marked(data)
 
 
 def _set_off(head: bytes) -> bool:
@@ -263,14 +259,9 @@ def _are_line_numbers(numbers: list[int], texts: list[str]) -> bool:
 
 _ENTITY = expression(r"&(?:lt|gt|quot|amp|nbsp|#39|#x27);")
 _CHARACTERS = {
-    "&lt;": "<",
-    "&gt;": ">",
-    "&quot;": '"',
-    "&amp;": "&",
-    "&nbsp;": " ",
-    "&#39;": "'",
+    "&lt;": "<", "&gt;": ">", "&quot;": '"', "&amp;": "&", "&nbsp;": " ", "&#39;": "'",
     "&#x27;": "'",
-}
+}  # fmt: skip
 
 
 def _unescaped_html(texts: list[str]) -> list[str]:

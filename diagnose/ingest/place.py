@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from diagnose.errors import InputError
 from diagnose.ingest.names import MAX_ENTRIES, is_results, is_url
-from diagnose.ingest.raw import BytesStore, FileStore, Reader, SpoolStore, Store, reason
+from diagnose.ingest.raw import FileStore, Reader, Store, reason, spooled
 
 _TAG_PIECE = 4096
 
@@ -258,11 +258,7 @@ class RemotePlace:
                     size += spool.write(block)
                     if size > FETCH_LIMIT:
                         raise OSError(f"more than {FETCH_LIMIT} bytes: not fetched")
-            if size > IN_MEMORY:
-                spool.flush()
-                return SpoolStore(spool, size)
-            spool.seek(0)
-            return BytesStore(spool.read())
+            return spooled(spool, size, IN_MEMORY)
 
         return _asked(fetch)
 

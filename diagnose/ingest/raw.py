@@ -123,6 +123,16 @@ class SpoolStore:
         yield _FdReader(self.file.fileno(), self.size)
 
 
+def spooled(spool: IO[bytes], size: int, most: int) -> Store:
+    """What was written to a spooled file: the file itself if it is long."""
+    if size > most:
+        spool.flush()
+        return SpoolStore(spool, size)
+    with spool:
+        spool.seek(0)
+        return BytesStore(spool.read())
+
+
 def reason(error: Exception) -> str:
     """What an error of reading says, for a note."""
     text = (error.strerror if isinstance(error, OSError) else None) or str(error)
