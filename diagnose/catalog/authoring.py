@@ -52,7 +52,11 @@ def schema() -> dict[str, Any]:
                 properties[written] = properties.pop(key)
             if key in form.get("required", []):
                 form["required"] = [written if one == key else one for one in form["required"]]
-    _signature(defs["Signature"])
+    signature = defs["Signature"]["properties"]
+    del signature["written"]
+    signature["match"] = {
+        "type": "array", "items": {"$ref": _REF.format(model="Match")}, "minItems": 1,
+    }  # fmt: skip
     _match(defs["Match"])
     near_misses = {"type": "array", "items": {"anyOf": [_TEXT, _FIRST_LINE]}}
     defs["KnownIssue"]["properties"]["near_miss"] = near_misses
@@ -83,12 +87,6 @@ def _untitled(form: Any) -> None:
     elif isinstance(form, list):
         for part in form:
             _untitled(part)
-
-
-def _signature(form: dict[str, Any]) -> None:
-    del form["properties"]["written"]
-    matches = {"type": "array", "items": {"$ref": _REF.format(model="Match")}, "minItems": 1}
-    form["properties"]["match"] = matches
 
 
 def _match(form: dict[str, Any]) -> None:

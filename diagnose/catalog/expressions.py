@@ -97,7 +97,8 @@ def costly(expression: str, *, ignore_case: bool, ordinary: Sequence[str]) -> st
     limit = MOST_STATES if literals else MOST_STATES_EVERYWHERE
     if states > limit:
         return f"slow: {states:,} states, more than {limit:,}; split it up: {expression[:80]}…"
-    begin = () if literals else _begin(form)
+    # The first words of which each match has one.
+    begin: Collection[str] = () if literals else next(iter(parts(form)), frozenset())
     if len(begin) > 1 and _met(begin, ordinary, ignore_case) > COMMON_BEGIN:
         return f"slow: begins with words that are in most lines of progress: {expression}"
     for literal in sorted(announced(pattern)):
@@ -107,11 +108,6 @@ def costly(expression: str, *, ignore_case: bool, ordinary: Sequence[str]) -> st
         if _met([literal], ordinary, ignore_case) > COMMON:
             return f"slow: {literal!r}, its rarest text, is in lines of progress: {expression}"
     return None
-
-
-def _begin(form: str) -> Collection[str]:
-    """The first words of which each match has one."""
-    return next(iter(parts(form)), frozenset())
 
 
 def _met(words: Iterable[str], lines: Sequence[str], ignore_case: bool) -> float:

@@ -93,8 +93,12 @@ def uncovered(expression: str, lines: Sequence[str], *, ignore_case: bool = Fals
         return [] if matched else [expression]
     missing = []
     for number, one in enumerate(found):
-        # A line that one alternative matches may be matched by another one, too.
-        if number not in seen and not (matched and _shown(expression, one, texts, flags)):
+        if number not in seen and matched:
+            # A line that one alternative matches may be matched by another one, too.
+            wanted = regex.compile(_narrowed(expression, one, exact=True), flags)
+            if any(map(wanted.search, texts)):
+                continue
+        if number not in seen:
             missing.append(alone(expression, one))
     return missing
 
@@ -161,11 +165,6 @@ def groups_of(expression: str) -> list[Group]:
 def alone(expression: str, one: Alternative) -> str:
     """The expression with that branch alone, and where it is optional, with it."""
     return _narrowed(expression, one, exact=False)
-
-
-def _shown(expression: str, one: Alternative, texts: Sequence[str], flags: int) -> bool:
-    wanted = regex.compile(_narrowed(expression, one, exact=True), flags)
-    return any(wanted.search(text) for text in texts)
 
 
 def _narrowed(expression: str, one: Alternative, *, exact: bool) -> str:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import calendar
 import io
 import re
-import stat
 import struct
 import tarfile
 import zipfile
@@ -22,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from diagnose.ingest.compress import Codec
-from diagnose.ingest.names import printable
+from diagnose.ingest.names import printable, why_special
 from diagnose.ingest.raw import BytesStore, GzipStore, Reader, SliceStore, Store
 from diagnose.ingest.source import Budget
 
@@ -334,13 +333,6 @@ _OTHER_METHODS = {9: "deflate64", 14: "LZMA", 98: "PPMd", 99: "AES"}
 _LOCAL = struct.Struct("<4s5H3I2H")  # a member's own header
 _UNIX = 3
 _FULL32 = 0xFFFFFFFF
-_SPECIAL_MODES = [
-    (stat.S_ISLNK, "symbolic link: not followed"),
-    (stat.S_ISFIFO, "named pipe: not read"),
-    (stat.S_ISSOCK, "socket: not read"),
-    (stat.S_ISCHR, "device: not read"),
-    (stat.S_ISBLK, "device: not read"),
-]
 
 
 class ZipError(ValueError):
@@ -476,7 +468,7 @@ def zip_members(store: Store, reader: Reader, budget: Budget) -> Iterator[ZipMem
     taken = 0
     for info in infos:
         mode = info.external_attr >> 16 if info.create_system == _UNIX else 0
-        special = next((why for is_special, why in _SPECIAL_MODES if is_special(mode)), "")
+        special = why_special(mode)
         start = special or _start(reader, info, taken, end, walked=walked)
         refused, name, size = start if isinstance(start, str) else "", name_of(info), info.file_size
         folder = name.endswith("/") and not size

@@ -23,6 +23,7 @@ from diagnose.ingest.names import (
     is_results,
     left_out,
     printable,
+    why_special,
     why_unreadable,
 )
 from diagnose.ingest.raw import BytesStore, FileStore, Store, reason, spooled
@@ -35,12 +36,6 @@ from diagnose.parse.path import PathHints, read_path
 
 MAX_FILES = 50_000  # of one job
 _ATTEMPT = expression(r"attempt_\d+")
-_SPECIAL = [
-    (stat.S_ISFIFO, "named pipe: not read; give it as standard input"),
-    (stat.S_ISSOCK, "socket: not read"),
-    (stat.S_ISCHR, "device: not read"),
-    (stat.S_ISBLK, "device: not read"),
-]
 
 
 def find_sources(
@@ -63,7 +58,8 @@ def find_sources(
     given = list(typed)
     if not given:
         return []
-    base = _base(given)
+    folders = [path if os.path.isdir(path) else path.parent for path in given]  # noqa: PTH112
+    base = Path(os.path.commonpath(folders))  # to which names are relative
     walk = _Walk(base, typed)
     for path in sorted(given, key=os.path.isdir):  # a file that is named is read in any case
         walk.add(path)
@@ -83,12 +79,6 @@ def find_sources(
     ]
     sources += walk.others
     return sorted(sources, key=lambda source: source.name)
-
-
-def _base(given: list[Path]) -> Path:
-    """The folder to which names are relative."""
-    folders = [path if os.path.isdir(path) else path.parent for path in given]  # noqa: PTH112
-    return Path(os.path.commonpath(folders))
 
 
 @dataclass(slots=True)
@@ -196,10 +186,10 @@ class _Walk:
     def _file(self, path: Path, real: str, status: os.stat_result, *, asked: bool = False) -> None:
         """Take in a file; one that was asked for is missed where it cannot be read."""
         self.met += 1
-        for is_special, note in _SPECIAL:
-            if is_special(status.st_mode):
-                self._other(path, "skipped", note, unread=asked, asked=asked)
-                return
+        if note := why_special(status.st_mode):
+            note += "; give it as standard input" * stat.S_ISFIFO(status.st_mode)
+            self._other(path, "skipped", note, unread=asked, asked=asked)
+            return
         if real in self.seen or self.full:
             return
         if len(self.files) >= MAX_FILES:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -13,6 +14,13 @@ from diagnose.ingest.raw import reason
 from diagnose.lazy import expression
 from diagnose.text.ranks import plural
 
+_SPECIAL = [
+    (stat.S_ISLNK, "symbolic link: not followed"),
+    (stat.S_ISFIFO, "named pipe: not read"),
+    (stat.S_ISSOCK, "socket: not read"),
+    (stat.S_ISCHR, "device: not read"),
+    (stat.S_ISBLK, "device: not read"),
+]
 MAX_DEPTH = 32  # folders inside each other
 MAX_ENTRIES = 200_000  # of one folder
 _URL = expression(r"[A-Za-z][A-Za-z0-9+.\-]*(?:::[A-Za-z][A-Za-z0-9+.\-]*)*://")
@@ -61,6 +69,11 @@ def is_no_log(name: str) -> bool:
     if suffix == ".csv" and _OF_GPUS.search(stem):
         return False
     return bool({name, suffix} & NO_LOGS)
+
+
+def why_special(mode: int) -> str:
+    """Why a file of this mode is not read, if it is none of bytes."""
+    return next((why for is_special, why in _SPECIAL if is_special(mode)), "")
 
 
 def left_out(no_logs: Sequence[str], hidden: Sequence[str]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -417,8 +417,12 @@ def _follows_device(tag: re.Match[bytes]) -> bool:
 
 def part(rows: list[_Row]) -> list[_Row]:
     """Numbered lines, with those that hold several parted; the parts keep the number."""
+    tags = _TAGS
     hosts = {found[1] for _, text in rows if (found := _NCCL_LINE.match(text))}
-    tags = _with_nccl(hosts) if hosts else _TAGS
+    if hosts:  # known from the starts of lines
+        named = "|".join(map(re.escape, sorted(hosts, key=len, reverse=True)))
+        nccl = rf"(?:{_TAG} ?)*(?:{named}){_NCCL_TAG}"
+        tags = re.compile(rf"{nccl}|(?:{_TAG} ?)+|{_LEVEL_TAG}")
     parted: list[_Row] = []
     cut = False  # whether another process wrote into the last but one
     for number, text in rows:
@@ -434,12 +438,6 @@ def part(rows: list[_Row]) -> list[_Row]:
         cut = len(pieces) == 2 and _CUT_END.search(pieces[0]) is not None
         parted += [(number, piece) for piece in pieces]
     return [(number, piece) for number, text in parted for piece in _at_frames(text)]
-
-
-def _with_nccl(hosts: Iterable[str]) -> re.Pattern[str]:
-    """The tags, with NCCL's of hosts that are known from the starts of lines."""
-    named = "|".join(map(re.escape, sorted(hosts, key=len, reverse=True)))
-    return re.compile(rf"(?:{_TAG} ?)*(?:{named}){_NCCL_TAG}|(?:{_TAG} ?)+|{_LEVEL_TAG}")
 
 
 def _at_tags(text: str, pattern: re.Pattern[str]) -> list[str]:
