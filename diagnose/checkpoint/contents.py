@@ -1,9 +1,8 @@
 """How files are read, and what is wrong with them: their ends, JSON, pickles, safetensors.
 
-Files of safetensors: 8 bytes for the length of a JSON header, the header, the data.
-
-The header gives dtype, shape and place of every tensor, so that header and size tell whether the
-file is whole (the README of safetensors).
+Files of safetensors are 8 bytes for the length of a JSON header, the header, the data. The header
+gives dtype, shape and place of every tensor, so that header and size tell whether the file is whole
+(the README of safetensors).
 """
 
 from __future__ import annotations

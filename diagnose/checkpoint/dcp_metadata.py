@@ -1,14 +1,9 @@
 """The `.metadata` of torch.distributed.checkpoint, and whether the data has what it says.
 
-Reads what a `.metadata` file of torch.distributed.checkpoint says, without unpickling it.
-
 The file is a pickle of records (torch/distributed/checkpoint/metadata.py, filesystem.py): which
 tensors there are, cut into which chunks, and for every chunk the data file, the offset and the
-length it was written to. torch itself loads it with pickle.load, which runs whatever it says.
-
-Of hundreds of thousands of chunks (tensors times ranks) nothing is kept but these numbers.
-
-Whether the items in DCP's data files begin and end where `.metadata` has them.
+length it was written to. torch itself loads it with pickle.load, which runs whatever it says; here
+nothing is unpickled, and of hundreds of thousands of chunks only these numbers are kept.
 
 An item is a whole file of torch.save: a zip with its own end (torch/distributed/checkpoint/
 filesystem.py, `_write_item`). So a data file of another save with other sizes, or one whose blocks

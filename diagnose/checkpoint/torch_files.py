@@ -1,17 +1,15 @@
 """Files of torch.save: what is in them, and whether all of it is there.
 
-Files of torch.save since 1.6: a zip whose records are stored as they are, its directory last.
+Since 1.6 they are a zip whose records are stored as they are, its directory last. Records are
+`<archive>/data.pkl`, `<archive>/data/<number>` for each storage, `<archive>/version` and a few
+small ones (caffe2/serialize/inline_container.cc in PyTorch). Sizes and checksums stand in the
+directory, so that the end of the file tells of all of it. Nothing is inflated.
 
-ZipInfos are `<archive>/data.pkl`, `<archive>/data/<number>` for each storage, `<archive>/version`
-and a few small ones (caffe2/serialize/inline_container.cc in PyTorch). Sizes and checksums stand
-in the directory, so that the end of the file tells of all of it. Nothing is inflated.
-
-Files of torch.save before 1.6, and of `_use_new_zipfile_serialization=False` ever since.
-
-Five pickles stand one behind the other (magic number, protocol 1001, system, content, keys of the
-storages), then for each storage its number of elements in 8 bytes and these (`_legacy_save` in
-torch/serialization.py). Still older files are a tar of `sys_info`, `pickle`, `tensors` and
-`storages`. Nothing but a walk over the pickles tells where such a file ends.
+Before, and with `_use_new_zipfile_serialization=False` ever since, five pickles stand one behind
+the other (magic number, protocol 1001, system, content, keys of the storages), then for each
+storage its number of elements in 8 bytes and these (`_legacy_save` in torch/serialization.py).
+Still older files are a tar of `sys_info`, `pickle`, `tensors` and `storages`. Nothing but a walk
+over the pickles tells where such a file ends.
 """
 
 from __future__ import annotations
