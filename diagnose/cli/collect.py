@@ -217,7 +217,7 @@ def _run(
 def _tell(found: Collected) -> None:
     """The problems, and what was collected, on standard error."""
     from diagnose.collect.reach.run import ranks
-    from diagnose.report.words import size as shown
+    from diagnose.collect.reach.run import size as shown
     from diagnose.text.ranks import counted
 
     lines = [*found.problems]

@@ -24,7 +24,6 @@ from diagnose.collect.node import collect_within, now
 from diagnose.collect.reach.gather import Limits, Reached, gather
 from diagnose.collect.reach.ways import Plan
 from diagnose.errors import InputError
-from diagnose.report.words import size
 from diagnose.runtime.command import handling
 from diagnose.runtime.files import unwritable
 from diagnose.text.ranks import counted
@@ -209,3 +208,8 @@ def ranks(document: dict[str, object]) -> int:
     if not isinstance(processes, list):
         return 0
     return sum(isinstance(one, dict) and one.get("role") == "rank" for one in processes)
+
+
+def size(number: int) -> str:
+    """`12.3 MiB`."""
+    return f"{number / 2**20:.1f} MiB" if number >= 1 << 20 else f"{number / 2**10:.1f} KiB"
