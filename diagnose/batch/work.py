@@ -245,7 +245,7 @@ def _remote_folder(place: Place, folder: str, base: str | None = None) -> list[S
         if name is not None:
             store = place.store(file)
             sources += store_sources(store, name, file.size, file.mtime, read_path(name))
-    sources += [nothing(one.name, "skipped", one.why, unread=one.unread) for one in names.refused]
+    sources += names.refused
     if names.beyond:
         missed.append((folder, f"only the first {MAX_FILES} files were looked at"))
     above = folder.rpartition("/")[0]

@@ -13,30 +13,15 @@ from typing import Any, get_args
 
 from pydantic import TypeAdapter
 
-from diagnose.catalog.document import FileEntry, read_files
+from diagnose.catalog.document import KINDS, WRITTEN_OF_WORDS, FileEntry, read_files
 from diagnose.catalog.entries import entries, unknown
 from diagnose.catalog.load import catalog_files, load_catalog
-from diagnose.catalog.schema import (
-    CauseClass,
-    KnownIssue,
-    Match,
-    RunKind,
-    Setting,
-    Signature,
-    Vocabulary,
-)
+from diagnose.catalog.schema import Match, RunKind, Vocabulary
 from diagnose.errors import InputError
 from diagnose.parse.prefix import peel
 from diagnose.runtime import files
 
 _REF = "#/$defs/{model}"
-# What YAML calls otherwise than the dataclasses do.
-_WRITTEN = {
-    "Signature": {"cause": "class"},
-    "KnownIssue": {"cause": "class"},
-    "Near": {"cause": "class", "why_not": "not"},
-    "Word": {"cause": "class", "why_not": "not", "spellings": "word"},
-}
 _TEXT: dict[str, Any] = {"type": "string"}
 _TEXTS: dict[str, Any] = {"type": "array", "items": _TEXT, "minItems": 1}
 _FIRST_LINE = {
@@ -54,25 +39,24 @@ def text() -> str:
 
 def schema() -> dict[str, Any]:
     """The schema of all kinds of files."""
-    kinds = {
-        "signatures": Signature,
-        "known_issues": KnownIssue,
-        "classes": CauseClass,
-        "settings": Setting,
-    }
     defs: dict[str, Any] = {}
-    for model in (*kinds.values(), Match, Vocabulary):
+    for model in (*KINDS.values(), Match, Vocabulary):
         found = TypeAdapter(model).json_schema(ref_template=_REF)
         defs |= found.pop("$defs", {})
         defs[model.__name__] = found
     for name, form in defs.items():
         _untitled(form)
         properties = form.get("properties", {})
-        for key, written in _WRITTEN.get(name, {}).items():
-            properties[written] = properties.pop(key)
+        for written, key in WRITTEN_OF_WORDS.items():
+            if key in properties and name != "Condition":
+                properties[written] = properties.pop(key)
             if key in form.get("required", []):
                 form["required"] = [written if one == key else one for one in form["required"]]
-    _signature(defs["Signature"])
+    signature = defs["Signature"]["properties"]
+    del signature["written"]
+    signature["match"] = {
+        "type": "array", "items": {"$ref": _REF.format(model="Match")}, "minItems": 1,
+    }  # fmt: skip
     _match(defs["Match"])
     near_misses = {"type": "array", "items": {"anyOf": [_TEXT, _FIRST_LINE]}}
     defs["KnownIssue"]["properties"]["near_miss"] = near_misses
@@ -80,7 +64,7 @@ def schema() -> dict[str, Any]:
     _vocabulary(defs)
     lists = {
         kind: {"type": "array", "items": {"$ref": _REF.format(model=model.__name__)}}
-        for kind, model in kinds.items()
+        for kind, model in KINDS.items()
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -103,12 +87,6 @@ def _untitled(form: Any) -> None:
     elif isinstance(form, list):
         for part in form:
             _untitled(part)
-
-
-def _signature(form: dict[str, Any]) -> None:
-    del form["properties"]["written"]
-    matches = {"type": "array", "items": {"$ref": _REF.format(model="Match")}, "minItems": 1}
-    form["properties"]["match"] = matches
 
 
 def _match(form: dict[str, Any]) -> None:

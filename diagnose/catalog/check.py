@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import re
-import sys
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from diagnose.catalog.expressions import (
     costly,
     example_problems,
     malformed,
-    not_linear,
+    none_linear,
 )
 from diagnose.catalog.load import catalog_files, default_dir, examples_of, load_catalog
 from diagnose.catalog.matches import CAPTURES
@@ -194,30 +193,25 @@ def _exceptions_problems(signatures: Sequence[Signature]) -> Iterator[str]:
     try:
         automaton_of(exceptions)
     except hs.error:
-        for entry in exceptions:
-            for expression in entry.unless:
-                problem = not_linear(expression, ignore_case=entry.ignore_case)
-                if problem:
-                    yield f"{entry.id}: {problem}"
+        yield from none_linear(exceptions)
 
 
 def _signature_problems(signature: Signature, classes: set[str], ids: set[str]) -> Iterator[str]:
-    name = signature.id
-    if not ID.match(name):
-        yield f"{name}: {BAD_ID}"
+    name, is_cause = signature.id, signature.role == "cause"
     texts = (signature.title, signature.not_evidence_of, *signature.near_miss)
-    if TODO in (*texts, *(step.do for step in signature.remedies)):
-        yield f"{name}: {TODO}: something is still to be filled in"
-    if not signature.match:
-        yield f"{name}: match: at least one pattern"
-    if (signature.role == "cause") != bool(signature.cause):
-        yield f"{name}: class: needed for role cause, and only there"
-    if signature.cause and signature.cause not in classes:
-        yield f"{name}: class: unknown class {signature.cause}"
-    if signature.role == "phase" and not signature.phase:
-        yield f"{name}: phase: needed for role phase"
-    if signature.role == "cause":
-        yield from _cause_problems(signature)
+    wrong = {
+        BAD_ID: not ID.match(name),
+        f"{TODO}: something is still to be filled in": TODO
+        in (*texts, *(step.do for step in signature.remedies)),
+        "match: at least one pattern": not signature.match,
+        "class: needed for role cause, and only there": is_cause != bool(signature.cause),
+        f"class: unknown class {signature.cause}": signature.cause not in ("", *classes),
+        "phase: needed for role phase": signature.role == "phase" and not signature.phase,
+        "remedies: a cause needs remedies": is_cause and not signature.remedies,
+        "references: a cause needs a reference": is_cause and not signature.references,
+        "restart: a cause needs restart advice": is_cause and signature.restart is None,
+    }
+    yield from (f"{name}: {what}" for what, is_so in wrong.items() if is_so)
     yield from _common_problems(signature, classes, ids)
     for value in signature.facts.values():
         for capture in re.findall(r"\{(\w+)\}", value):
@@ -227,26 +221,17 @@ def _signature_problems(signature: Signature, classes: set[str], ids: set[str]) 
         yield f"{name}: where: {signature.where} is neither a URL nor a file"
 
 
-def _cause_problems(signature: Signature) -> Iterator[str]:
-    if not signature.remedies:
-        yield f"{signature.id}: remedies: a cause needs remedies"
-    if not signature.references:
-        yield f"{signature.id}: references: a cause needs a reference"
-    if signature.restart is None:
-        yield f"{signature.id}: restart: a cause needs restart advice"
-
-
 def _known_issue_problems(issue: KnownIssue, classes: set[str], ids: set[str]) -> Iterator[str]:
-    if issue.cause not in classes:
-        yield f"{issue.id}: class: unknown class {issue.cause}"
-    if not issue.remedies or not issue.references:
-        yield f"{issue.id}: a known issue needs remedies and a reference"
-    if not issue.all and not issue.any:
-        yield f"{issue.id}: all/any: at least one condition"
     conditions = (*issue.all, *issue.any)
     own = any(c.wording or c.signature or c.trainer or c.fact or c.state for c in conditions)
-    if any(c.version for c in conditions) and not own:
-        yield f"{issue.id}: version: needs the bug's own wording, signature, fact or state too"
+    versions = any(c.version for c in conditions)
+    wrong = {
+        f"class: unknown class {issue.cause}": issue.cause not in classes,
+        "a known issue needs remedies and a reference": not (issue.remedies and issue.references),
+        "all/any: at least one condition": not conditions,
+        "version: needs the bug's own wording, signature, fact or state too": versions and not own,
+    }
+    yield from (f"{issue.id}: {what}" for what, is_so in wrong.items() if is_so)
     for condition in (*conditions, *issue.none):
         for problem in _condition_problems(condition, classes, ids):
             yield f"{issue.id}: {problem}"
@@ -304,14 +289,3 @@ def _expression_problems(name: str, expression: str) -> Iterator[str]:
     inner = re.sub(r"\\.|\[\^[^]]*]", "", expression.removeprefix("^"))
     if "^" in inner:
         yield f"{name}: ^ only at the start of a pattern: {expression}"
-
-
-def main() -> None:
-    """Print the problems of the shipped catalog and of the directories given."""
-    found = check([Path(arg) for arg in sys.argv[1:]])
-    print("\n".join(found) or "the catalog is clean")
-    sys.exit(bool(found))
-
-
-if __name__ == "__main__":
-    main()

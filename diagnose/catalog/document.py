@@ -44,25 +44,51 @@ class DocumentError(Exception):
         self.line = line
 
 
+At = tuple[str | int, ...]  # keys and indexes
+
+
 @dataclass(slots=True)
-class Node:
-    """A text, a truth value, nothing, a list or a mapping, which also has the lines of its keys."""
+class Document:
+    """What a file holds, of which nothing is shared, and the line of each part by its place."""
 
-    line: int
-    value: str | bool | list[Node] | dict[str, Node] | None
-    keys: dict[str, int] = field(default_factory=dict)
+    data: Any = None
+    lines: dict[At, int] = field(default_factory=dict)
 
-    def plain(self) -> Any:
-        """The data without lines; nothing in it is shared."""
-        if isinstance(self.value, dict):
-            return {key: node.plain() for key, node in self.value.items()}
-        if isinstance(self.value, list):
-            return [node.plain() for node in self.value]
-        return self.value
+    def line_of(self, path: Sequence[str | int]) -> int:
+        """The line of the part at `path`, or of the deepest one that exists."""
+        at = tuple(path)
+        while at not in self.lines:
+            at = at[:-1]
+        return self.lines[at]
+
+    def add(self, found: yaml.Node, at: At = ()) -> Any:
+        """The data of a node, which counts as often as an alias names it. Raises DocumentError."""
+        line = found.start_mark.line + 1
+        self.lines.setdefault(at, line)
+        if len(self.lines) > MAX_NODES:
+            raise DocumentError(line, f"more than {MAX_NODES:,} entries, aliases written out")
+        if isinstance(found, yaml.ScalarNode):
+            return _value(found, line)
+        if found.tag not in _COLLECTIONS:
+            raise DocumentError(line, f"not valid YAML: the tag {found.tag} is not allowed")
+        if len(at) >= MAX_DEPTH:
+            raise DocumentError(line, _NESTED)
+        if isinstance(found, yaml.SequenceNode):
+            return [self.add(one, (*at, number)) for number, one in enumerate(found.value)]
+        data: dict[str, Any] = {}
+        for key, value in found.value:
+            line = key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode):
+                raise DocumentError(line, "a key must be a text")
+            if key.value in data:
+                raise DocumentError(line, f"{key.value}: the key appears twice")
+            self.lines[*at, key.value] = line
+            data[key.value] = self.add(value, (*at, key.value))
+        return data
 
 
-def read(data: bytes) -> Node | None:
-    """The document of a file; None if there is nothing in it. Raises DocumentError."""
+def read(data: bytes) -> Document:
+    """The document of a file; its data are None if there is nothing in it. Raises DocumentError."""
     text = _text(data)
     try:
         root = yaml.compose(text, Loader=_LOADER)
@@ -75,21 +101,10 @@ def read(data: bytes) -> Node | None:
         raise DocumentError(line, f"not valid YAML: {problem}") from error
     except RecursionError as error:  # without libyaml
         raise DocumentError(1, _NESTED) from error
-    return None if root is None else _Reader().node(root)
-
-
-def line_of(root: Node, path: Sequence[str | int]) -> int:
-    """The line of the part at `path` (keys and indexes), or of the deepest one that exists."""
-    node, line = root, root.line
-    for part in path:
-        if isinstance(node.value, dict) and isinstance(part, str) and part in node.value:
-            line, node = node.keys[part], node.value[part]
-        elif isinstance(node.value, list) and isinstance(part, int) and part < len(node.value):
-            node = node.value[part]
-            line = node.line
-        else:
-            break
-    return line
+    found = Document()
+    if root is not None:
+        found.data = found.add(root)
+    return found
 
 
 def _text(data: bytes) -> str:
@@ -105,39 +120,6 @@ def _text(data: bytes) -> str:
         line = text.count("\n", 0, hidden.start()) + 1
         raise DocumentError(line, f"not valid YAML: the character U+{ord(hidden[0]):04X}")
     return text
-
-
-class _Reader:
-    """Makes nodes of what the parser composed; each counts as often as an alias names it."""
-
-    def __init__(self) -> None:
-        self._size = 0
-
-    def node(self, found: yaml.Node, depth: int = 0) -> Node:
-        """A node without what is not allowed. Raises DocumentError."""
-        line = found.start_mark.line + 1
-        self._size += 1
-        if self._size > MAX_NODES:
-            raise DocumentError(line, f"more than {MAX_NODES:,} entries, aliases written out")
-        if isinstance(found, yaml.ScalarNode):
-            return Node(line, _value(found, line))
-        if found.tag not in _COLLECTIONS:
-            raise DocumentError(line, f"not valid YAML: the tag {found.tag} is not allowed")
-        if depth >= MAX_DEPTH:
-            raise DocumentError(line, _NESTED)
-        if isinstance(found, yaml.SequenceNode):
-            return Node(line, [self.node(one, depth + 1) for one in found.value])
-        values: dict[str, Node] = {}
-        keys: dict[str, int] = {}
-        for key, value in found.value:
-            line_of_key = key.start_mark.line + 1
-            if not isinstance(key, yaml.ScalarNode):
-                raise DocumentError(line_of_key, "a key must be a text")
-            if key.value in keys:
-                raise DocumentError(line_of_key, f"{key.value}: the key appears twice")
-            keys[key.value] = line_of_key
-            values[key.value] = self.node(value, depth + 1)
-        return Node(line, values, keys)
 
 
 def _value(found: yaml.ScalarNode, line: int) -> str | bool | None:
@@ -160,13 +142,13 @@ def _value(found: yaml.ScalarNode, line: int) -> str | bool | None:
 
 # --------------------------------------------------------------------------- entries
 
-_KINDS = {
+KINDS = {
     "signatures": Signature, "known_issues": KnownIssue, "classes": CauseClass, "settings": Setting,
 }  # fmt: skip
 WORDS = "vocabularies"  # each a file of its own
 # What YAML calls otherwise than the dataclasses do.
-_WRITTEN = {"class": "cause"}
-_WRITTEN_OF_WORDS = {"class": "cause", "not": "why_not", "word": "spellings"}
+WRITTEN = {"class": "cause"}
+WRITTEN_OF_WORDS = {"class": "cause", "not": "why_not", "word": "spellings"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,14 +156,14 @@ class FileEntry:
     """An entry that stands at `at` in its file."""
 
     kind: str
-    at: tuple[str | int, ...]
+    at: At
     entry: Any
     path: Path
-    root: Node
+    document: Document
 
     def wrong(self, field: Sequence[str | int], problem: str) -> CatalogError:
         """An error at a field of this entry."""
-        line = line_of(self.root, [*self.at, *field])
+        line = self.document.line_of([*self.at, *field])
         return CatalogError(f"{self.path}:{line}: {self.entry.id}: {problem}")
 
 
@@ -197,7 +179,7 @@ def read_files(files: Sequence[tuple[Path, bytes]]) -> list[FileEntry]:
 
 def catalog_of(found: Iterable[FileEntry], revision: str) -> Catalog:
     """The catalog of these entries; of one id the last counts."""
-    entries: dict[str, dict[str, Any]] = {kind: {} for kind in (*_KINDS, WORDS)}
+    entries: dict[str, dict[str, Any]] = {kind: {} for kind in (*KINDS, WORDS)}
     for one in found:
         entries[one.kind][one.entry.id] = one.entry
     return Catalog(
@@ -225,68 +207,68 @@ def with_entries(catalog: Catalog, items: Iterable[dict[str, Any]]) -> Catalog:
 
 def _read_file(path: Path, data: bytes) -> Iterator[FileEntry]:
     try:
-        root = read(data)
+        found = read(data)
     except DocumentError as error:
         raise CatalogError(f"{path}:{error.line}: {error}") from error
-    if root is None or root.value is None:
+    if found.data is None:
         return
-    if not isinstance(root.value, dict):
-        raise CatalogError(f"{path}:{root.line}: expected a mapping with {', '.join(_KINDS)}")
-    if "words" in root.value:
-        words = {"about": "", "references": [], **root.plain(), "id": path.stem}
-        yield _entry(WORDS, (), words, path, root)
+    if not isinstance(found.data, dict):
+        raise CatalogError(
+            f"{path}:{found.line_of([])}: expected a mapping with {', '.join(KINDS)}"
+        )
+    if "words" in found.data:
+        words = {"about": "", "references": [], **found.data, "id": path.stem}
+        yield _entry(WORDS, (), words, path, found)
         return
-    for kind, items in root.value.items():
-        at = f"{path}:{root.keys[kind]}: {kind}"
-        if kind not in _KINDS:
-            raise CatalogError(f"{at}: unknown key, expected one of {', '.join(_KINDS)}")
-        if not isinstance(items.value, list):
+    for kind, items in found.data.items():
+        at = f"{path}:{found.line_of([kind])}: {kind}"
+        if kind not in KINDS:
+            raise CatalogError(f"{at}: unknown key, expected one of {', '.join(KINDS)}")
+        if not isinstance(items, list):
             raise CatalogError(f"{at}: expected a list")
-        for index, node in enumerate(items.value):
-            item = node.plain()
+        for index, item in enumerate(items):
             if not isinstance(item, dict):
-                raise CatalogError(f"{path}:{node.line}: {kind}[{index}]: expected a mapping")
-            yield _entry(kind, (kind, index), item, path, root)
+                line = found.line_of([kind, index])
+                raise CatalogError(f"{path}:{line}: {kind}[{index}]: expected a mapping")
+            yield _entry(kind, (kind, index), item, path, found)
 
 
-def _entry(
-    kind: str, at: tuple[str | int, ...], item: dict[str, Any], path: Path, root: Node
-) -> FileEntry:
+def _entry(kind: str, at: At, item: dict[str, Any], path: Path, document: Document) -> FileEntry:
     """An entry of its plain data. Raises CatalogError."""
     name = item.get("id", f"{kind}[{at[-1] if at else 0}]")
     try:
         _typed(kind, item)
         entry = _adapter(kind).validate_python(item)
     except FieldError as error:
-        line = line_of(root, [*at, *error.at])
+        line = document.line_of([*at, *error.at])
         raise CatalogError(f"{path}:{line}: {name}: {error}") from error
     except ValidationError as error:
         first = error.errors()[0]
-        written = {ours: key for key, ours in _WRITTEN_OF_WORDS.items()}
+        written = {ours: key for key, ours in WRITTEN_OF_WORDS.items()}
         where = [written.get(str(part), part) for part in first["loc"]]
-        line, place = line_of(root, [*at, *where]), ".".join(map(str, where))
+        line, place = document.line_of([*at, *where]), ".".join(map(str, where))
         raise CatalogError(f"{path}:{line}: {name}: {place}: {first['msg']}") from error
-    return FileEntry(kind, at, entry, path, root)
+    return FileEntry(kind, at, entry, path, document)
 
 
 @cache
 def _adapter(kind: str) -> TypeAdapter[Any]:
     """Pydantic's adapter of a kind; making one takes longer than reading a file."""
-    return TypeAdapter(Vocabulary if kind == WORDS else _KINDS[kind])
+    return TypeAdapter(Vocabulary if kind == WORDS else KINDS[kind])
 
 
 def _typed(kind: str, item: dict[str, Any]) -> None:
     """Bring what YAML writes otherwise into the form of the schema. Raises FieldError."""
     if kind == WORDS:
         for word in _mappings(item["words"]):
-            _rename(word, _WRITTEN_OF_WORDS)
+            _rename(word, WRITTEN_OF_WORDS)
             if isinstance(word.get("spellings"), str):
                 word["spellings"] = [word["spellings"]]
             for near in _mappings(word.get("near")):
-                _rename(near, _WRITTEN_OF_WORDS)
+                _rename(near, WRITTEN_OF_WORDS)
         return
     if kind != "classes":
-        _rename(item, _WRITTEN)
+        _rename(item, WRITTEN)
     type_runs(item)
     if kind == "signatures":
         type_matches(item)

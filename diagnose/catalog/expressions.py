@@ -97,7 +97,8 @@ def costly(expression: str, *, ignore_case: bool, ordinary: Sequence[str]) -> st
     limit = MOST_STATES if literals else MOST_STATES_EVERYWHERE
     if states > limit:
         return f"slow: {states:,} states, more than {limit:,}; split it up: {expression[:80]}…"
-    begin = () if literals else _begin(form)
+    # The first words of which each match has one.
+    begin: Collection[str] = () if literals else next(iter(parts(form)), frozenset())
     if len(begin) > 1 and _met(begin, ordinary, ignore_case) > COMMON_BEGIN:
         return f"slow: begins with words that are in most lines of progress: {expression}"
     for literal in sorted(announced(pattern)):
@@ -107,11 +108,6 @@ def costly(expression: str, *, ignore_case: bool, ordinary: Sequence[str]) -> st
         if _met([literal], ordinary, ignore_case) > COMMON:
             return f"slow: {literal!r}, its rarest text, is in lines of progress: {expression}"
     return None
-
-
-def _begin(form: str) -> Collection[str]:
-    """The first words of which each match has one."""
-    return next(iter(parts(form)), frozenset())
 
 
 def _met(words: Iterable[str], lines: Sequence[str], ignore_case: bool) -> float:
@@ -130,7 +126,7 @@ def example_problems(signatures: Sequence[Signature]) -> Iterator[str]:
     try:
         search = _Search(signatures)
     except hs.error as error:
-        alone = [*_not_linear(signatures)]
+        alone = [*none_linear(signatures)]
         yield from alone or [f"catalog: the patterns do not compile together: {error}"]
         return
     first = 0
@@ -139,7 +135,8 @@ def example_problems(signatures: Sequence[Signature]) -> Iterator[str]:
         first += len(signature.match)
 
 
-def _not_linear(signatures: Sequence[Signature]) -> Iterator[str]:
+def none_linear(signatures: Sequence[Signature]) -> Iterator[str]:
+    """The expressions of entries that no automaton can search for."""
     for signature in signatures:
         for expression in signature.match:
             problem = not_linear(expression, ignore_case=signature.ignore_case)

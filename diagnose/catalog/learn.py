@@ -2,9 +2,8 @@
 
 It learns from the labelled lines of `patterns/learned/*.tsv` (class, source, line), the examples of
 the catalog's own entries and the words of its vocabularies. Needs scikit-learn, which nothing that
-ships needs. `--leave-one-out` measures how well it reads the messages of a source that it has not
-seen, and writes `benchmarks/learned.md`; `--check` says whether the model in the package is the one
-that these lines give.
+ships needs. `--check` says whether the model in the package is the one that these lines give;
+`benchmarks/learned.py` measures how well it reads the messages of a source that it has not seen.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import math
 import sys
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,8 +38,7 @@ from diagnose.parse.prefix import peel
 _COMMON = 4  # sources of a word that may be shown
 _FOLDS = 5  # of whole sources, for the calibration
 _MADE_UP = ("vocabulary", "training-script", "families", "said", "program")  # no program's messages
-_FEWEST_ALONE = 100  # lines of failure of a source that is left out alone, for the report
-_FEWEST = 15  # lines of failure that a source must have to be left out
+FEWEST = 15  # lines of failure that a source must have to be left out
 _COST = 0.5
 _ROUNDS = 400
 _SEED = 20
@@ -125,7 +123,7 @@ def digest(rows: Sequence[Labelled]) -> str:
     return hashlib.sha256(f"{ways}\n{text}".encode()).hexdigest()
 
 
-class _Table:
+class Table:
     """The features of lines as a matrix: what each counts times how rare it is, of length 1."""
 
     def __init__(self, rows: Sequence[Labelled]) -> None:
@@ -158,7 +156,7 @@ class _Table:
         return ~np.isin(self.sources, sources)
 
 
-def _fitted(table: _Table, which: Any) -> Any:
+def _fitted(table: Table, which: Any) -> Any:
     """A linear classifier of some lines. Its coordinate descent is the same on every machine."""
     from sklearn.svm import LinearSVC  # noqa: PLC0415
 
@@ -184,6 +182,11 @@ class Unseen:
         """Whether the answer is a class of causes."""
         return self.answer not in (AFTERMATH, NOTHING)
 
+    @property
+    def is_failure(self) -> bool:
+        """Whether the line is one of failure."""
+        return self.row.label not in (AFTERMATH, NOTHING)
+
     def probability(self, by: Calibration) -> float:
         """How sure the answer is."""
         return calibrated(surplus(self.margins, by.sharpness), by.slope, by.shift)
@@ -198,7 +201,7 @@ class Calibration:
     shift: float
 
 
-def _calibration(found: Sequence[Unseen]) -> Calibration:
+def calibration(found: Sequence[Unseen]) -> Calibration:
     """The one under which answers that name a cause are right as often as they say."""
     sharpness = _sharpness(found)
     answers = [one for one in found if one.names_cause]
@@ -223,9 +226,7 @@ def _logistic(worth: Sequence[float], right: Sequence[bool]) -> tuple[float, flo
     return slope, shift
 
 
-def unseen(
-    rows: Sequence[Labelled], table: _Table, groups: Sequence[Sequence[str]]
-) -> list[Unseen]:
+def unseen(rows: Sequence[Labelled], table: Table, groups: Sequence[Sequence[str]]) -> list[Unseen]:
     """Each line of some sources, read by a model of all lines but those of its group."""
     found = []
     for group in groups:
@@ -238,7 +239,7 @@ def unseen(
     return found
 
 
-def _sources(rows: Sequence[Labelled], least: int) -> list[str]:
+def sources_of(rows: Sequence[Labelled], least: int) -> list[str]:
     """The sources with so many lines of failure that one may measure by them, by name."""
     failures = Counter(row.source for row in rows if row.label not in (AFTERMATH, NOTHING))
     return sorted(one for one, many in failures.items() if many >= least and one not in _MADE_UP)
@@ -259,50 +260,22 @@ def _sharpness(found: Sequence[Unseen]) -> float:
     return min((step / 4 for step in range(4, 49)), key=loss)
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
-    """How lines of failure of unseen sources are read, and how often others are taken for one."""
-
-    lines: int
-    answered: int
-    right: int
-    others: int
-    alarms: int
-
-    @property
-    def text(self) -> str:
-        """The figures of one row of the table."""
-        of_all = self.answered / max(1, self.lines)
-        of_answered = self.right / max(1, self.answered)
-        of_others = self.alarms / max(1, self.others)
-        return f"{self.lines} | {of_all:.0%} | {of_answered:.0%} | {self.others} | {of_others:.0%}"
-
-
-def score(found: Sequence[Unseen], by: Calibration, least: float) -> Score:
-    """Answers are classes of causes that are at least so likely."""
-    lines = answered = right = others = alarms = 0
-    for one in found:
-        says = one.names_cause and one.probability(by) >= least
-        if one.row.label in (AFTERMATH, NOTHING):
-            others += 1
-            alarms += says
-        else:
-            lines += 1
-            answered += says
-            right += says and one.answer == one.row.label
-    return Score(lines, answered, right, others, alarms)
-
-
-def _least(found: Sequence[Unseen], by: Calibration) -> float:
+def least(found: Sequence[Unseen], by: Calibration) -> float:
     """The least probability with which so many answers are right as are asked for."""
+    answers = [
+        (one.probability(by), one.answer == one.row.label)
+        for one in found
+        if one.names_cause and one.is_failure
+    ]
     for percent in range(5, 96):
-        made = score(found, by, percent / 100)
-        if made.answered and made.right / made.answered >= _RIGHT:
+        right = [hit for likely, hit in answers if likely >= percent / 100]
+        if right and sum(right) / len(right) >= _RIGHT:
             return percent / 100
     return 0.95
 
 
-def _folds(sources: Sequence[str]) -> list[list[str]]:
+def folds(sources: Sequence[str]) -> list[list[str]]:
+    """Groups of sources, of which one after the other is left out."""
     return [list(sources[start::_FOLDS]) for start in range(_FOLDS)]
 
 
@@ -319,9 +292,9 @@ def build(rows: Sequence[Labelled]) -> bytes:
     """The model of these lines, as its file has it."""
     import numpy as np  # noqa: PLC0415
 
-    table = _Table(rows)
-    found = unseen(rows, table, _folds(_sources(rows, _FEWEST)))
-    by = _calibration(found)
+    table = Table(rows)
+    found = unseen(rows, table, folds(sources_of(rows, FEWEST)))
+    by = calibration(found)
     fit = _fitted(table, table.without([]))
     weights = fit.coef_.T  # a row for each bucket
     scale = float(np.abs(weights).max()) / 127
@@ -333,7 +306,7 @@ def build(rows: Sequence[Labelled]) -> bytes:
         "sharpness": by.sharpness,
         "slope": by.slope,
         "shift": by.shift,
-        "least": _least(found, by),
+        "least": least(found, by),
         "words": " ".join(_words(rows)),
         "source": digest(rows),
         "lines": len(rows),
@@ -341,64 +314,9 @@ def build(rows: Sequence[Labelled]) -> bytes:
     return reader.packed(header, table.rarity, small)
 
 
-def _bins(found: Sequence[Unseen], by: Calibration) -> Iterator[str]:
-    """How often it is right where it is so sure."""
-    bins: dict[int, list[bool]] = defaultdict(list)
-    for one in found:
-        if one.names_cause:
-            bins[min(9, int(one.probability(by) * 10))].append(one.answer == one.row.label)
-    for low, rights in sorted(bins.items()):
-        share = sum(rights) / len(rights)
-        yield f"| {low / 10:.1f}-{(low + 1) / 10:.1f} | {len(rights)} | {share:.0%} |"
-
-
-def report(rows: Sequence[Labelled]) -> str:
-    """How well messages of unseen sources are read, as Markdown."""
-    table = _Table(rows)
-    folds = unseen(rows, table, _folds(_sources(rows, _FEWEST)))
-    by = _calibration(folds)
-    least = _least(folds, by)
-    sources = _sources(rows, _FEWEST_ALONE)
-    found = unseen(rows, table, [[source] for source in sources])
-    whole = score(found, by, least)
-    by_source: Mapping[str, list[Unseen]] = {
-        source: [one for one in found if one.row.source == source] for source in sources
-    }
-    missed = Counter(
-        (one.row.label, one.answer)
-        for one in found
-        if one.names_cause and one.answer != one.row.label and one.probability(by) >= least
-    )
-    return "\n".join([
-        "# The learned reader: one source left out",
-        "",
-        "Made by `python -m diagnose.catalog.learn --leave-one-out`: for each source a model that",
-        "has seen none of its lines reads its messages, one line at a time. Answered: a class of",
-        f"causes with a probability of at least {least:.2f}. Others: lines that are no cause.",
-        "",
-        f"{len(rows):,} labelled lines, {len(sources)} sources with {_FEWEST_ALONE} or more that "
-        "name a cause.",
-        "",
-        "| source | lines of failure | answered | right of these | others | alarms of these |",
-        "|---|---|---|---|---|---|",
-        f"| **all** | {whole.text} |",
-        *(f"| {name} | {score(of, by, least).text} |" for name, of in by_source.items()),
-        "",
-        "| probability | answers | right |",
-        "|---|---|---|",
-        *_bins(found, by),
-        "",
-        "| is | was read as | lines |",
-        "|---|---|---|",
-        *(f"| {is_} | {read} | {many} |" for (is_, read), many in missed.most_common(20)),
-        "",
-    ])  # fmt: skip
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Build the model, measure it, or check that it is current."""
+    """Build the model, or check that it is current."""
     parser = argparse.ArgumentParser(prog="python -m diagnose.catalog.learn", description=__doc__)
-    parser.add_argument("--leave-one-out", action="store_true")
     parser.add_argument("--check", action="store_true")
     given = parser.parse_args(arguments)
     catalog = load_catalog(examples=True)
@@ -408,11 +326,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         current = reader.model().source == digest(rows)
         print("current" if current else "not current: run python -m diagnose.catalog.learn")
         return 0 if current else 1
-    if given.leave_one_out:
-        text = report(rows)
-        Path("benchmarks", "learned.md").write_text(text, encoding="utf-8")
-        print(text)
-        return 0
     folder.mkdir(exist_ok=True)
     (folder / reader.FILE).write_bytes(build(rows))
     print(f"{len(rows):,} lines, {(folder / reader.FILE).stat().st_size:,} bytes")

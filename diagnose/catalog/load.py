@@ -13,7 +13,6 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from threading import RLock
-from typing import Any
 
 import diagnose
 from diagnose import plugins
@@ -115,15 +114,12 @@ def _packs() -> tuple[dict[str, tuple[tuple[Path, bytes], ...]], list[str]]:
     packs, notes = {}, []
     for name, pack in plugins.loaded(plugins.PATTERNS).found.items():
         try:
-            packs[name] = tuple(catalog_files([_folder(pack)]))
+            # A function that gives a folder, or a package.
+            folder = Path(pack() if callable(pack) else next(iter(pack.__path__)))
+            packs[name] = tuple(catalog_files([folder]))
         except Exception as error:  # of its function
             notes.append(f"plug-in {name}: left out: {error}")
     return packs, notes
-
-
-def _folder(pack: Any) -> Path:
-    """What the entry point of a pack names: a function that gives a folder, or a package."""
-    return Path(pack() if callable(pack) else next(iter(pack.__path__)))
 
 
 @lru_cache(maxsize=2)

@@ -15,91 +15,27 @@ from diagnose.catalog.schema import Example, Match
 from diagnose.lazy import expression as lazily
 from diagnose.parse.prefix import peel
 
-# Named groups a pattern may use, and their type in the timeline. Anything else is refused, so that
-# the same fact has the same name in every entry. `ranks` lists look like "0, 3", "0-3,7" or "{1}".
-CAPTURES: dict[str, type] = {
-    # who
-    "rank": int,  # global rank
-    "group_rank": int,  # rank inside the process group: never a global rank by itself
-    "local_rank": int,
-    "other_rank": int,
-    "from_rank": int,
-    "ranks": list,
-    "missing": list,
-    "world_size": int,
-    "joined": int,
-    "nodes": int,
-    "host": str,
-    "peer": str,  # host, address or endpoint of the other side
-    "pid": int,
-    "dev": int,  # CUDA or NPU device index
-    "other_dev": int,
-    "address": str,  # of a device of its own
-    "server": str,  # address of its own host
-    "tls": int,  # 1: its port uses TLS
-    "busid": str,
-    "nic": str,
-    "adapters": str,  # all that a host uses, numbered
-    "segment": str,  # the NVLink domain of a device
-    # collectives
-    "group": str,
-    "group_id": int,
-    "group_desc": str,
-    "seq": int,
-    "other_seq": int,
-    "op": str,
-    "other_op": str,
-    "shape": str,
-    "other_shape": str,
-    "numel_in": int,
-    "numel_out": int,
-    "timeout_ms": int,
-    "timeout_s": int,
-    "elapsed_ms": int,
-    "elapsed_s": int,
-    "enqueued": int,
-    "started": int,
-    "completed": int,
-    # ends
-    "exitcode": int,
-    "signal": str,  # name or number
-    "xid": int,
-    "status": str,
-    "errno": str,
-    "reason": str,
-    "closes": str,  # who closes its communicator, or its own proxy, at an end of whatever kind
-    "attempts_left": int,
-    # progress
-    "step": int,
-    "total": int,
-    "percent": float,
-    "elapsed": str,  # tqdm's [H:]MM:SS
-    "what": str,  # what the bar or phase is about
-    # facts and free text
-    "version": str,
-    "name": str,
-    "value": str,
-    "type": str,
-    "message": str,
-    "path": str,
-    "port": int,
-    "file": str,
-    "line": int,
-    "func": str,
-    "size": str,
-    "key": str,
-    "time": str,
-}
-# Of what names somebody or is compared between ranks a part is another value; of a text it is not.
-EXACT = frozenset(
-    {
-        "rank", "group_rank", "local_rank", "other_rank", "from_rank", "ranks", "missing",
-        "world_size", "host", "peer", "group", "group_desc", "seq", "other_seq", "op", "other_op",
-        "shape", "other_shape", "numel_in", "numel_out", "timeout_ms", "elapsed_ms", "enqueued",
-        "started", "completed",
-    }
-)  # fmt: skip
-
+# Named groups a pattern may use. Anything else is refused, so that the same fact has the same name
+# in every entry. Of these a part is another value: they name somebody or are compared between
+# ranks. `group_rank` counts inside its group; `ranks` and `missing` are lists ("0-3,7", "{1}"),
+# `peer` is a host, address or endpoint of the other side.
+EXACT = frozenset({
+    "rank", "group_rank", "local_rank", "other_rank", "from_rank", "ranks", "missing",
+    "world_size", "host", "peer", "group", "group_desc", "seq", "other_seq", "op", "other_op",
+    "shape", "other_shape", "numel_in", "numel_out", "timeout_ms", "elapsed_ms", "enqueued",
+    "started", "completed",
+})  # fmt: skip
+# `dev` is the index of a device, `address` its own, `server` that of its host, `adapters` all of a
+# host, `segment` is an NVLink domain; `tls` is 1 where a port uses TLS. `closes`: who closes a
+# communicator or proxy at an end of whatever kind. `elapsed` is tqdm's [H:]MM:SS, `what` what a
+# bar or phase is about.
+CAPTURES = EXACT | {
+    "joined", "nodes", "pid", "dev", "other_dev", "address", "server", "tls", "busid", "nic",
+    "adapters", "segment", "group_id", "timeout_s", "elapsed_s", "exitcode", "signal", "xid",
+    "status", "errno", "reason", "closes", "attempts_left", "step", "total", "percent",
+    "elapsed", "what", "version", "name", "value", "type", "message", "path", "port", "file",
+    "line", "func", "size", "key", "time",
+}  # fmt: skip
 
 _FLAGS = lazily(r"\(\?[a-zA-Z]+\)")  # of the whole expression, at its start
 _OPENING = lazily(r"\((?:\?(?:P?<\w+>|[a-zA-Z-]*:|P?<?[=!]|>))?")
@@ -157,8 +93,12 @@ def uncovered(expression: str, lines: Sequence[str], *, ignore_case: bool = Fals
         return [] if matched else [expression]
     missing = []
     for number, one in enumerate(found):
-        # A line that one alternative matches may be matched by another one, too.
-        if number not in seen and not (matched and _shown(expression, one, texts, flags)):
+        if number not in seen and matched:
+            # A line that one alternative matches may be matched by another one, too.
+            wanted = regex.compile(_narrowed(expression, one, exact=True), flags)
+            if any(map(wanted.search, texts)):
+                continue
+        if number not in seen:
             missing.append(alone(expression, one))
     return missing
 
@@ -225,11 +165,6 @@ def groups_of(expression: str) -> list[Group]:
 def alone(expression: str, one: Alternative) -> str:
     """The expression with that branch alone, and where it is optional, with it."""
     return _narrowed(expression, one, exact=False)
-
-
-def _shown(expression: str, one: Alternative, texts: Sequence[str], flags: int) -> bool:
-    wanted = regex.compile(_narrowed(expression, one, exact=True), flags)
-    return any(wanted.search(text) for text in texts)
 
 
 def _narrowed(expression: str, one: Alternative, *, exact: bool) -> str:

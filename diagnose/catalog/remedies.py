@@ -13,6 +13,8 @@ import shutil
 import subprocess
 import warnings
 from collections.abc import Iterator, Mapping, Sequence, Set
+from functools import cache
+from pathlib import Path
 from typing import Any, get_args
 
 from diagnose.catalog.schema import (
@@ -73,66 +75,6 @@ def typed_run(run: dict[str, Any], at: Sequence[str | int]) -> dict[str, Any]:
     return {"kind": kinds[0], "lines": [text] if isinstance(text, str) else text, **rest}
 
 
-# What each stands for. Those of the first group are filled in where the diagnosis knows them.
-PLACEHOLDERS: dict[str, str] = {
-    "node": "the host to blame",
-    "nodes": "the hosts to blame, joined by commas",
-    "rank": "the rank to blame",
-    "gpu": "the GPU: its index or its PCI bus id",
-    "nic": "the adapter that the message names, such as mlx5_0",
-    "peer": "the host at the other end of the connection",
-    "port": "the TCP port",
-    "path": "the file or folder that the message names",
-    "world_size": "the number of ranks",
-    "frame": "the file and line where the program raised the exception",
-    "pid": "the id of the process: of the culprit, where one is collected",
-    "pod": "the pod to blame",
-    "pids": "the ids of the ranks' processes on the node, joined by commas",
-    # ---- only the user knows
-    "address": "the IP address of a host",
-    "arch": "the compute capability of the GPUs, such as 9.0",
-    "bytes": "a number of bytes",
-    "checkpoint": "a checkpoint",
-    "command": "the command that starts the job",
-    "container": "a number, different for each container of a host",
-    "dataset": "a dataset",
-    "dir": "the folder of the checkpoints or of the data",
-    "disk": "a block device, such as nvme0n1",
-    "double": "twice the number used now",
-    "file": "a file",
-    "gpus": "the number of GPUs of a node",
-    "half": "half the number used now",
-    "head": "the host of rank 0 or of the head node",
-    "host": "a host",
-    "image": "a container image",
-    "interface": "a network interface, such as eth0",
-    "job": "the id of the job",
-    "larger": "more than now",
-    "minutes": "a number of minutes",
-    "mirror": "the host of a mirror",
-    "model": "a model",
-    "name": "a name",
-    "number": "a number",
-    "nics": "the adapters to use, joined by commas",
-    "npu": "the index of the NPU",
-    "option": "an option",
-    "output_dir": "a folder to write to",
-    "package": "a Python package",
-    "proxy": "the address of a proxy",
-    "repo": "a repository of the hub",
-    "seconds": "a number of seconds",
-    "shared_dir": "a folder that every node sees",
-    "smaller": "less than now",
-    "step": "a training step",
-    "subnet": "the network of the compute nodes, such as 10.0.0.0/16",
-    "template": "the chat template used in training",
-    "time": "a date and time",
-    "token": "a token",
-    "url": "a URL",
-    "user": "a user",
-    "version": "a version",
-}
-
 _NAME = expression(r"<([A-Za-z][^<>|\n]*)>")
 # Values come from logs: only what means the same inside and outside of quotes is filled in.
 _PLAIN = expression(r"[A-Za-z0-9/][A-Za-z0-9._:/,+-]{0,200}")
@@ -160,68 +102,31 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 
 def unknown(text: str) -> Iterator[str]:
     """Placeholders that are not in the list."""
-    return (name for name in placeholders_in(text) if name not in PLACEHOLDERS)
+    return (name for name in placeholders_in(text) if name not in _rules()["placeholders"])
 
 
-_ADMIN = expression(
-    r"""(?x) (?:^|[;&|(]\s*|\bsudo\s+) (?:
-      systemctl\s+(?:start|stop|restart|enable|disable|mask|daemon-reload) | modprobe | rmmod
-    | sysctl\s+-w | mount\s+-o | umount | ip\s+link\s+set | firewall-cmd | iptables\s+-[ADI]
-    | reboot | shutdown | poweroff | ipmitool | setpci | grubby | update-initramfs | update-grub
-    | mlxfwreset | mstflint | smartctl | nvme | apt-get | apt-mark | dnf | yum
-    | nvidia-smi\s.*(?:--gpu-reset|\s-r\b|\s-c\s|\s-pm\s|\s-mig\s) | nvidia-bug-report\.sh
-    | nvidia-ctk\s+(?:runtime|system) | rocm-smi\s.*--gpureset | amd-smi\s+reset
-    | npu-smi\s+set | scontrol\s+(?:update|reboot|reconfigure)
-    | kubectl\s+(?:cordon|uncordon|drain|taint) | dkms\s+(?:install|build|remove)
-    ) (?![\w-])"""
-)
-_CHANGES = expression(
-    r"""(?x) (?:^|[;&|(]\s*|\bsudo\s+) (?:
-      (?:\w+=\S*\s+)*(?:pip|conda|uv\s+pip)\s+(?:install|uninstall|update) | rm | mv | rmdir | tee
-    | kill | pkill | killall | scancel | mount\s+[^|] | umount | fusermount
-    | scontrol\s+(?:requeue|hold|release) | ray\s+(?:stop|start) | docker\s+(?:run|rm|stop|kill)
-    | kubectl\s+(?:delete|apply|create|patch|scale|label|annotate) | ssh-copy-id
-    | find\s.*-delete | fio | dd\s.*of= | make
-    ) (?![\w-])"""
-)
-_LOOKS = expression(
-    r"(?:^|[;&|(]\s*)(?:ipmitool\s+(?:sel|sdr)|mstflint\s+-d\s+\S+\s+q|smartctl\s+-a"
-    r"|nvme\s+smart-log|nvidia-bug-report\.sh)(?![\w-])"
-)
+@cache
+def _rules() -> dict[str, Any]:
+    """What remedies may hold, which only a check of them asks."""
+    import yaml  # noqa: PLC0415  not for what is compiled
+
+    path = Path(__file__).parents[1] / "formats" / "remedies.yaml"
+    found: dict[str, Any] = yaml.safe_load(path.read_bytes())
+    return found
+
+
+@cache
+def _commands(kind: str) -> re.Pattern[str]:
+    """Where a line begins a command of a kind; one that only looks is to stand there itself."""
+    before = r"^|[;&|(]\s*" if kind == "looks" else r"^|[;&|(]\s*|\bsudo\s+"
+    return re.compile(rf"(?:{before})(?:{'|'.join(_rules()[kind])})(?![\w-])")
+
+
 _POWER = expression(r"\b(?:reboot|shutdown|poweroff|halt)\b|\bpower\s+(?:cycle|off|reset)\b")
 _QUOTED = expression(r"""'[^']*'|"(?:[^"\\]|\\.)*\"""")
 _POWERED = expression(r"last\s+-x\b[^;|&]*")  # only reads when there was one
 _DESTROYS = expression(r"(?:^|[;&|(]\s*)rm\s|-delete\b|kubectl\s+delete|docker\s+rm\b")
 
-# Text that no remedy has, and why. `file_system` has an exception of its own.
-_DENIED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
-    (expression(text), why)
-    for text, why in (
-        (
-            r"\brm\s+-\w*r\w*\s[^;&|\n]*(?:\$\(|`|\$[A-Za-z_]|\$\{\w+\})",
-            "rm -r of what may be empty",
-        ),
-        (r"\bpgrep\b[^;\n]*;\s*rm\b", "rm runs whatever pgrep says"),
-        (r"\bibdiagnet\b.*\s--?pc\b|\bperfquery\b.*\s-[a-zA-Z]*[rR]", "clears the port counters"),
-        (r"\bdmesg\b.*\s(?:-[cC]\b|--(?:read-)?clear)|\bsel\s+clear\b|--vacuum", "clears a log"),
-        (r"--reset-ecc-errors|\bnvidia-smi\s+-p\b", "clears the error counts of the GPU"),
-        (r"weights_only\s*=\s*False", "runs code that is in the file"),
-        (r"\bkill\s+-(?:9|KILL|s\s*KILL)\s+(?:-1\b|\$\(|`)", "kills more than it names"),
-        (r"\b(?:pkill|killall)\b", "kills more than it names"),
-        (r"--(?:extra-)?index-url|download\.pytorch\.org/whl", "pins an index of packages"),
-        (r"\b(?:scontrol|scancel|kubectl)\s[^;&|\n]*(?:\$\(|`)", "acts on what may be empty"),
-        (r"\bkubectl\s+drain\b", "evicts the pods of others; cordon keeps new ones off"),
-        (r"\bgit\+https?://(?![^\s\"']+@v?\d)", "installs whatever the repository holds today"),
-        (r"\bcurl\b.*\|\s*(?:sudo\s+)?(?:ba)?sh\b", "runs what it downloads"),
-        (r"(?<!>)>\s*/etc/", "replaces a system file"),
-        (r"\bunset\s+LD_LIBRARY_PATH\b", "drops network plugins and MPI too"),
-        (r"\bpip\s+install\b.*\s[\"']?torch(?![\w\[.-])", "replaces torch"),
-        (r"\bmkfs\b|\bof=/dev/(?!null)", "overwrites a device"),
-    )
-)
-_REINSTALL = expression(r"--force-reinstall")
-_FILE_SYSTEM = expression(r"set_sharing_strategy\(.file_system")
-_ATTACHES = expression(r"\bpy-spy\s+(?:dump|record|top)\b|\bgdb\s+-p\b")
 _ELLIPSIS = expression(r"(?:^|\s)(?:\.\.\.|…)(?:\s|$)")
 
 _SETTING_ID = expression(r"[a-z]+(?:-[a-z]+)*\Z")
@@ -317,13 +222,10 @@ def _remedy(remedy: Remedy) -> Iterator[str]:
         yield from (f"unknown placeholder <{name}>: {short}" for name in unknown(text))
         if run.kind == "note":
             continue
-        for pattern, why in _DENIED:
-            if pattern.search(text):
-                yield f"{why}: {short}"
-        if _REINSTALL.search(text) and "--no-deps" not in text:
-            yield f"--force-reinstall without --no-deps replaces torch: {short}"
-        if _FILE_SYSTEM.search(text) and "open files" not in remedy.do + remedy.why:
-            yield f"file_system uses /dev/shm too, it only saves open files: {short}"
+        for row in _rules()["denied"]:
+            around = f"{text} {remedy.do} {remedy.why}"
+            if re.search(row["text"], text) and not ("unless" in row and row["unless"] in around):
+                yield f"{row['why']}: {short}"
         if run.kind == "python":
             yield from _python(text)
         if run.kind == "shell":
@@ -342,8 +244,6 @@ def _python(text: str) -> Iterator[str]:
 def _shell(run: Run, remedy: Remedy) -> Iterator[str]:
     text = "\n".join(run.lines)
     short = _short(text)
-    if _ATTACHES.search(text) and "SYS_PTRACE" not in remedy.do + remedy.why:
-        yield f"say that a container needs SYS_PTRACE: {short}"
     if any(_ELLIPSIS.search(line) for line in run.lines):
         yield f"does not run with ... in it: {short}"
     # What is quoted is no command, but for a remote shell.
@@ -351,9 +251,9 @@ def _shell(run: Run, remedy: Remedy) -> Iterator[str]:
     bare = _POWERED.sub("", "\n".join(lines))
     if _POWER.search(bare) and (len(lines) > 1 or re.search(r"[;&|]", bare)):
         yield f"a reboot or power cycle stands alone: {short}"
-    admin = any(_ADMIN.search(line) for line in lines)
-    looks = [_LOOKS.sub("", line) for line in lines]
-    changes = any(_ADMIN.search(line) or _CHANGES.search(line) for line in looks)
+    admin = any(_commands("admin").search(line) for line in lines)
+    rest = [_commands("looks").sub("", line) for line in lines]
+    changes = any(_commands(kind).search(line) for line in rest for kind in ("admin", "changes"))
     if admin and remedy.needs != "admin":
         yield f"needs: admin is missing: {short}"
     if changes and remedy.risk == "read_only":

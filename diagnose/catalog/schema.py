@@ -10,19 +10,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 WordStrength = Literal["weak", "medium", "strong"]
 WordRole = Literal["cause", "aftermath"]
 HARMLESS, UNKNOWN = "none", "unknown"
-STRICT = {"extra": "forbid"}
+
+
+class Strict:
+    """What pydantic makes of YAML with no key that is not a field."""
+
+    __slots__ = ()
+    __pydantic_config__: ClassVar = {"extra": "forbid"}
 
 
 @dataclass(slots=True)
-class Near:
+class Near(Strict):
     """What a word means beside something else: `text` is a regular expression for its line."""
-
-    __pydantic_config__ = STRICT
 
     text: str
     cause: str  # `class` in YAML
@@ -33,15 +37,13 @@ class Near:
 
 
 @dataclass(slots=True)
-class Word:
+class Word(Strict):
     """One word with its spellings, or a code with its numbers.
 
     `cause`: a class; `none` for what is harmless, `unknown` for what proves trouble but no class.
     `why_not`: what it must not be taken for. `healthy`: where it stands in logs of jobs that did
     not fail.
     """
-
-    __pydantic_config__ = STRICT
 
     spellings: list[str]  # `word` in YAML
     cause: str  # `class` in YAML
@@ -53,15 +55,13 @@ class Word:
 
 
 @dataclass(slots=True)
-class Vocabulary:
+class Vocabulary(Strict):
     """One closed set.
 
     With `pattern`, a regular expression with one group `word`, the words are codes, which mean
     something only where it matches; `triggers` are literals of which a line with a match has one,
     `noun` is what such a code is called: `Xid`.
     """
-
-    __pydantic_config__ = STRICT
 
     id: str  # the name of its file
     about: str
@@ -121,15 +121,13 @@ Needs = Literal["user", "admin"]
 Restart = Literal["retry", "retry_elsewhere", "fix_first", "none"]
 CulpritOf = Literal["self", "captured", "complement", "none"]
 Phase = Literal[
-    "init",
-    "preprocessing",
-    "model_load",
-    "training",
-    "evaluation",
-    "checkpoint",
-    "inference",
+    "init", "preprocessing", "model_load", "training", "evaluation", "checkpoint", "inference",
     "shutdown",
-]
+]  # fmt: skip
+State = Literal[
+    "timeout", "missing_ranks", "all_joined", "mismatch", "behind", "tiny_collective",
+    "first_collectives", "no_progress", "step_0", "progress_then_stop", "crashed",
+]  # fmt: skip
 
 # What a match tells the engine beyond its role. Inference asks for these, never for ids, so that a
 # user's own signature of a new wording joins the same reasoning.
@@ -175,17 +173,15 @@ Signal = Literal[
 
 
 @dataclass(slots=True)
-class Run:
+class Run(Strict):
     """Something to copy: lines for bash, lines of Python, or a setting that is no program.
 
     A `note` says in words what no text to copy can. YAML writes the kind as the key:
     `{shell: ibstat}`, `{setting: "ddp_timeout: 7200"}`, or `{shell: [ibstat, perfquery -x]}` for
     several lines. `framework` (a launcher or scheduler too) says for which jobs it is, `file`
     where a setting stands. `<node>` and the like stand for what only the job knows;
-    `catalog.remedies` lists them.
+    `formats/remedies.yaml` lists them.
     """
-
-    __pydantic_config__ = STRICT
 
     kind: RunKind
     lines: list[str]
@@ -194,7 +190,7 @@ class Run:
 
 
 @dataclass(slots=True)
-class Remedy:
+class Remedy(Strict):
     """One step of the way out.
 
     `run` is what to copy. Shell commands that name no framework are for every job; a setting or
@@ -204,8 +200,6 @@ class Remedy:
     neither a rank nor a host is named as the culprit. What captures evidence is no advice to who
     has it: the step is left out `unless` none of it is there, and where any of `given` is not.
     """
-
-    __pydantic_config__ = STRICT
 
     when: When
     do: str
@@ -220,17 +214,15 @@ class Remedy:
 
 
 @dataclass(slots=True)
-class Example:
+class Example(Strict):
     """A log text that must match, with the captures it must give."""
-
-    __pydantic_config__ = STRICT
 
     line: str
     captures: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class Match:
+class Match(Strict):
     """One expression as YAML writes it, with texts that it matches.
 
     Either `regex`, the parts of an expression that follow each other, or `any_of`: literals of
@@ -240,8 +232,6 @@ class Match:
     `{a|b}` in a text is one of these at a time.
     """
 
-    __pydantic_config__ = STRICT
-
     regex: list[str] = field(default_factory=list)
     any_of: list[str] = field(default_factory=list)
     after: str = ""
@@ -250,7 +240,7 @@ class Match:
 
 
 @dataclass(slots=True)
-class Signature:
+class Signature(Strict):
     """One recognisable message.
 
     `match` holds regular expressions, searched in a line after its known prefixes were peeled off
@@ -270,8 +260,6 @@ class Signature:
     `facts` maps fact names to values; "{name}" in a value stands for a capture. Fact names:
     `framework`, `trainer`, `model`, `version.<package>`, `setting.<name>`, `launcher`, `backend`.
     """
-
-    __pydantic_config__ = STRICT
 
     id: str
     title: str
@@ -305,7 +293,7 @@ class Signature:
 
 
 @dataclass(slots=True)
-class Condition:
+class Condition(Strict):
     """One condition of a known issue; all fields that are set must hold. Lists mean any of them.
 
     `signature`: id or glob of a signature seen. `wording`: what a line of failure or trouble says,
@@ -316,8 +304,6 @@ class Condition:
     a cause already found with at least medium confidence.
     """
 
-    __pydantic_config__ = STRICT
-
     signature: list[str] = field(default_factory=list)
     wording: list[str] = field(default_factory=list)
     framework: list[str] = field(default_factory=list)
@@ -326,34 +312,18 @@ class Condition:
     version: list[str] = field(default_factory=list)
     phase: list[str] = field(default_factory=list)
     op: list[str] = field(default_factory=list)
-    state: list[
-        Literal[
-            "timeout",
-            "missing_ranks",
-            "all_joined",
-            "mismatch",
-            "behind",
-            "tiny_collective",
-            "first_collectives",
-            "no_progress",
-            "step_0",
-            "progress_then_stop",
-            "crashed",
-        ]
-    ] = field(default_factory=list)
+    state: list[State] = field(default_factory=list)
     cause: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class KnownIssue:
+class KnownIssue(Strict):
     """A cause that no single line names: conditions over facts, signatures and inferred state.
 
     Every condition of `all` must hold, at least one of `any` (if given), none of `none`.
     `examples` are logs in which it is the cause, `near_miss` those in which it is not. Where YAML
     has a `first_line` of these, the rest is that of the first example.
     """
-
-    __pydantic_config__ = STRICT
 
     id: str
     title: str
@@ -409,7 +379,7 @@ def _key(name: str, asked: str) -> str:
 
 
 @dataclass(slots=True)
-class CauseClass:
+class CauseClass(Strict):
     """A class of root causes: what it is, what to do, what the engine may assume.
 
     `longer_timeout`: would a longer timeout help against this class; with `moving`, a `yes` holds
@@ -439,8 +409,6 @@ class CauseClass:
     `final`, what is printed later comes from processes about to end and is no recovery. `ends_as`:
     the class that the end of such a process reads as; after it nothing was survived.
     """
-
-    __pydantic_config__ = STRICT
 
     id: str
     title: str
@@ -486,7 +454,7 @@ class CauseClass:
 
 
 @dataclass(slots=True)
-class Place:
+class Place(Strict):
     """Where a framework has the setting, and the page that says so.
 
     One of framework `torch` is for what is built on it and has no place of its own, one of no
@@ -494,22 +462,18 @@ class Place:
     nothing to a job that runs on DeepSpeed. YAML writes all parts as one mapping.
     """
 
-    __pydantic_config__ = STRICT
-
     run: Run
     reference: str
     unless: str = ""
 
 
 @dataclass(slots=True)
-class Setting:
+class Setting(Strict):
     """One thing that jobs are told, and where each framework has it; `about` holds for all.
 
     `lengthens`: it lets ranks wait longer for each other. A step that sets it is left out where a
     longer timeout does not help.
     """
-
-    __pydantic_config__ = STRICT
 
     id: str
     title: str

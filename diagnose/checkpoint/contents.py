@@ -1,9 +1,8 @@
 """How files are read, and what is wrong with them: their ends, JSON, pickles, safetensors.
 
-Files of safetensors: 8 bytes for the length of a JSON header, the header, the data.
-
-The header gives dtype, shape and place of every tensor, so that header and size tell whether the
-file is whole (the README of safetensors).
+Files of safetensors are 8 bytes for the length of a JSON header, the header, the data. The header
+gives dtype, shape and place of every tensor, so that header and size tell whether the file is whole
+(the README of safetensors).
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 from diagnose.checkpoint.model import Flaw, State
+from diagnose.ingest.chunks import is_zeros
 from diagnose.ingest.raw import Reader
 from diagnose.lazy import compiled
 from diagnose.parse.pickles import PickleError, walk
@@ -41,11 +41,6 @@ def exactly(reader: Reader, offset: int, length: int) -> bytes:
     if len(data) != length:
         raise OSError("it shrank while being read")
     return data
-
-
-def is_blank(data: bytes) -> bool:
-    """Whether all bytes are zero; any() takes a hundred times as long."""
-    return data == bytes(len(data))
 
 
 def span(seconds: float) -> str:
@@ -307,30 +302,11 @@ HOLE_TENSORS = 4
 _PAGE = 4096
 _MAX_AXES = 64  # each of them below _MAX_NUMBER: so their product is soon computed
 _MAX_NUMBER = 1 << 62
-_BITS = {
-    "BOOL": 8,
-    "U8": 8,
-    "I8": 8,
-    "U16": 16,
-    "I16": 16,
-    "U32": 32,
-    "I32": 32,
-    "U64": 64,
-    "I64": 64,
-    "F16": 16,
-    "BF16": 16,
-    "F32": 32,
-    "F64": 64,
-    "C64": 64,
-    "F8_E4M3": 8,
-    "F8_E5M2": 8,
-    "F8_E8M0": 8,
-    "F8_E4M3FNUZ": 8,
-    "F8_E5M2FNUZ": 8,
-    "F4": 4,
-    "F6_E2M3": 6,
-    "F6_E3M2": 6,
-}  # fmt: skip  a dtype that is not here is no flaw: there will be new ones
+_BITS = {  # a dtype that is not here is no flaw: there will be new ones
+    "BOOL": 8, "U8": 8, "I8": 8, "U16": 16, "I16": 16, "U32": 32, "I32": 32, "U64": 64, "I64": 64,
+    "F16": 16, "BF16": 16, "F32": 32, "F64": 64, "C64": 64, "F8_E4M3": 8, "F8_E5M2": 8,
+    "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6,
+}  # fmt: skip
 
 
 class Header(NamedTuple):
@@ -351,7 +327,7 @@ def read_header(reader: Reader) -> Header:
         raise DamagedError("partial", f"has only {counted(size, 'byte')}, too few for a header")
     start = exactly(reader, 0, min(16, size))
     length = int.from_bytes(start[:8], "little")
-    if is_blank(start):
+    if is_zeros(start):
         raise DamagedError("partial", "starts with zero bytes: its start was never written")
     if length > MAX_HEADER or length < 2:
         raise DamagedError("corrupt", f"claims a header of {counted(length, 'byte')}")
@@ -450,7 +426,7 @@ def holes(reader: Reader, header: Header, on_disk: int | None) -> Flaw | None:
     for first, last in large:
         near = reader.read_at(header.begin + first, min(_PAGE, last - first))
         far = reader.read_at(header.begin + max(first, last - _PAGE), min(_PAGE, last - first))
-        blank += is_blank(near) and is_blank(far)
+        blank += is_zeros(near) and is_zeros(far)
     if 2 * blank < len(large):
         return None
     return Flaw(

@@ -1,14 +1,9 @@
 """The `.metadata` of torch.distributed.checkpoint, and whether the data has what it says.
 
-Reads what a `.metadata` file of torch.distributed.checkpoint says, without unpickling it.
-
 The file is a pickle of records (torch/distributed/checkpoint/metadata.py, filesystem.py): which
 tensors there are, cut into which chunks, and for every chunk the data file, the offset and the
-length it was written to. torch itself loads it with pickle.load, which runs whatever it says.
-
-Of hundreds of thousands of chunks (tensors times ranks) nothing is kept but these numbers.
-
-Whether the items in DCP's data files begin and end where `.metadata` has them.
+length it was written to. torch itself loads it with pickle.load, which runs whatever it says; here
+nothing is unpickled, and of hundreds of thousands of chunks only these numbers are kept.
 
 An item is a whole file of torch.save: a zip with its own end (torch/distributed/checkpoint/
 filesystem.py, `_write_item`). So a data file of another save with other sizes, or one whose blocks
@@ -33,7 +28,7 @@ from diagnose.checkpoint.model import Flaw
 from diagnose.checkpoint.torch_files import HOLE, MAGIC, holes, read_archive, wrong_checksum
 from diagnose.checkpoint.tree import Leaf
 from diagnose.ingest.place import LocalPlace
-from diagnose.ingest.raw import Reader, reason
+from diagnose.ingest.raw import Reader, SliceReader, reason
 from diagnose.parse.pickles import CODES, OPAQUE, Bounds, Global, Names, UnsafePickleError, walk
 
 MAX_BYTES = 64 << 20
@@ -256,20 +251,6 @@ class _Edges:
     tail: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A range of a file, read like a file."""
-
-    reader: Reader
-    begin: int
-    size: int
-
-    def read_at(self, offset: int, length: int) -> bytes:
-        """See Reader."""
-        length = min(length, self.size - offset)
-        return self.reader.read_at(self.begin + offset, length) if length > 0 else b""
-
-
 def check_items(files: list[DataFile], *, verify: bool) -> Iterator[Flaw]:
     """What is wrong with data files that are as long as their items need, one flaw for each.
 
@@ -345,7 +326,7 @@ def _wrong(edge: _Edges, zips: bool) -> Flaw | None:
 def _inside(reader: Reader, file: DataFile, rows: Rows, *, verify: bool) -> Flaw | None:
     """The first item with a hole, or (`verify`) with bytes that do not match their checksum."""
     for offset, length in _pairs(rows):
-        part = _Part(reader, offset, length)
+        part = SliceReader(reader, offset, length)
         if file.transformed or part.read_at(0, len(MAGIC)) != MAGIC:
             continue
         try:

@@ -17,7 +17,7 @@ from itertools import pairwise
 from diagnose.checkpoint.contents import span
 from diagnose.checkpoint.layouts.checks import SLOW_WRITE, add_missing, out_of_time
 from diagnose.checkpoint.layouts.hooks import read_file
-from diagnose.checkpoint.layouts.rows import Layout, layouts, pattern, read
+from diagnose.checkpoint.layouts.rows import layouts, pattern, read
 from diagnose.checkpoint.look import Looker
 from diagnose.checkpoint.model import FlawKind, Found, Inspection, State, judged, resume
 from diagnose.checkpoint.tree import MAX_FILES, Folder, Leaf, read_tree
@@ -214,8 +214,12 @@ def other_saves(found: Found, before: Found | None, look: Looker) -> None:
             )
             named.add(path)
     for path, apart in out_of_time(parts).items():
-        if path in named or (before is not None and _usual(path, found, before)):
+        if path in named:
             continue
+        if before is not None and (
+            counterparts(found, before).get(path) in out_of_time(states_of(before))
+        ):
+            continue  # as far from the others as in the checkpoint before
         if apart < 0 and before is not None and _copied_on(parts[path], before):
             continue
         sense = "after" if apart > 0 else "before"
@@ -239,11 +243,6 @@ def _kept(found: Found, before: Found, look: Looker) -> set[str]:
         for path in old
         if pairs[path].mtime < begin and same_content(parts[path], pairs[path], look)
     }
-
-
-def _usual(path: str, found: Found, before: Found) -> bool:
-    """Whether the file stood as far from the others in the checkpoint before, too."""
-    return counterparts(found, before).get(path) in out_of_time(states_of(before))
 
 
 def _copied_on(leaf: Leaf | None, before: Found) -> bool:
@@ -425,7 +424,7 @@ def inspect(
 
 def _search(folder: Folder, look: Looker) -> Iterator[Found]:
     """The checkpoint that a folder is, and those inside it, in order of path and step."""
-    _, own = _read(folder, look)
+    own = _read(folder, look)
     if own is not None:
         compare([own], look)  # the run it belongs to was not given
         yield own
@@ -436,12 +435,12 @@ def _search(folder: Folder, look: Looker) -> Iterator[Found]:
         yield from [left] if left else []
 
 
-def _read(folder: Folder, look: Looker) -> tuple[Layout | None, Found | None]:
-    for layout in layouts():
-        if found := layout.read(folder, look):
-            _check_mixed(found)
-            return layout, found
-    return None, None
+def _read(folder: Folder, look: Looker) -> Found | None:
+    """The checkpoint that a folder is, by the first layout that recognises it."""
+    found = next((one for layout in layouts() if (one := layout.read(folder, look))), None)
+    if found:
+        _check_mixed(found)
+    return found
 
 
 def _check_mixed(found: Found) -> None:
@@ -468,8 +467,8 @@ def _inside(folder: Folder, own: Found | None, look: Looker) -> Iterator[Found]:
     files = [leaf for leaf in folder.files.values() if own is None and leaf.name not in taken]
     alone = {leaf.name: read_file(leaf, look) for leaf in files}
     known = {alike(name) for name, one in alone.items() if one and alike(name) != name}
-    found: list[tuple[Layout | None, Found]] = [
-        (None, one)
+    found = [
+        one
         for leaf in files
         if (one := alone[leaf.name] or read_file(leaf, look, meant=alike(leaf.name) in known))
     ]
@@ -478,14 +477,14 @@ def _inside(folder: Folder, own: Found | None, look: Looker) -> Iterator[Found]:
     for name, inside in folder.folders.items():
         if name in taken:
             continue
-        layout, one = _read(inside, look)
-        if one is not None:
-            found.append((layout, one))
+        one = _read(inside, look)
         below = list(_inside(inside, one, look))
-        if one is None and not below:
+        if one is not None:
+            found.append(one)
+        elif not below:
             others.append(inside)
         deeper += below
-    folders = [one for layout, one in found if layout is not None]
+    folders = [one for one in found if one.by]
     begun = {inside.path: begun_beside(inside, folders) for inside in others}
     for one in filter(None, begun.values()):
         look.check(one)
@@ -497,25 +496,20 @@ def _inside(folder: Folder, own: Found | None, look: Looker) -> Iterator[Found]:
 
 
 def _compared(
-    run: Folder,
-    found: list[tuple[Layout | None, Found]],
-    look: Looker,
-    begun: Sequence[Found] = (),
+    run: Folder, found: Sequence[Found], look: Looker, begun: Sequence[Found]
 ) -> Iterator[Found]:
     """The checkpoints of a run, those of one layout compared with each other.
 
     `begun` are folders that only the names of the others tell to be some.
     """
-    kinds: dict[str, list[tuple[Layout | None, Found]]] = {}
-    for layout, one in found:
-        kinds.setdefault(layout.family if layout else one.layout, []).append((layout, one))
-    for _, pairs in sorted(kinds.items()):
-        several = in_order([one for _, one in pairs])
-        if layout := pairs[0][0]:
+    kinds: dict[str, list[Found]] = {}
+    for one in found:
+        kinds.setdefault(one.by.family if one.by else one.layout, []).append(one)
+    for _, kind in sorted(kinds.items()):
+        several = in_order(kind)
+        if layout := kind[0].by:
             layout.compare(run, several)
         compare(several, look)
-    folders = [one for layout, one in found if layout is not None]
-    unlike(folders)
-    for _, pairs in sorted(kinds.items()):
-        several = [one for _, one in pairs]
-        yield from in_order([*several, *(one for one in begun if one.layout == several[0].layout)])
+    unlike([one for one in found if one.by])
+    for _, kind in sorted(kinds.items()):
+        yield from in_order([*kind, *(one for one in begun if one.layout == kind[0].layout)])

@@ -22,12 +22,12 @@ from diagnose.checkpoint.contents import (
     Ends,
     check_imports,
     exactly,
-    is_blank,
     parse,
     step_in,
 )
 from diagnose.checkpoint.model import Flaw, Found
 from diagnose.checkpoint.tree import Leaf
+from diagnose.ingest.chunks import is_zeros
 from diagnose.ingest.place import LocalPlace
 from diagnose.ingest.raw import reason
 from diagnose.parse.pickles import NoPickleError, TruncatedPickleError, end_of
@@ -72,10 +72,6 @@ def _suffix(name: str) -> str:
     return PurePosixPath(name).suffix.lower()
 
 
-def _is_torch(name: str) -> bool:
-    return _suffix(name) in _TORCH or _TORCH_BIN.fullmatch(name) is not None
-
-
 def never_empty(name: str) -> bool:
     """Whether no file of this name may be empty."""
     return _suffix(name) in _NEVER_EMPTY or name in _NEVER_EMPTY_NAMES or name.endswith(".metadata")
@@ -84,7 +80,7 @@ def never_empty(name: str) -> bool:
 def kind_of(name: str) -> Kind:
     """What a file should be by its name."""
     suffix = _suffix(name)
-    if _is_torch(name):
+    if suffix in _TORCH or _TORCH_BIN.fullmatch(name):
         return "torch"
     if suffix == ".safetensors":
         return "safetensors"
@@ -285,7 +281,7 @@ class _File:
 
     def no_torch(self, head: bytes) -> None:
         """A file under a name of torch.save that begins like none. Raises DamagedError."""
-        if is_blank(head):
+        if is_zeros(head):
             raise DamagedError("partial", "starts with zero bytes: its start was never written")
         if torch_files.MAGIC.startswith(head):
             raise DamagedError("partial", f"has only {counted(len(head), 'byte')}")
@@ -308,7 +304,7 @@ class _File:
         return Look("json", data=data, step=_step(data), digest=_digest(raw))
 
     def text(self, head: bytes) -> Look:
-        if (self.kind != "other" or self.leaf.name in TOKENIZERS) and is_blank(head):
+        if (self.kind != "other" or self.leaf.name in TOKENIZERS) and is_zeros(head):
             raise DamagedError("partial", "starts with zero bytes: it was never written")
         if self.leaf.name in TOKENIZERS:
             _no_page(head)

@@ -8,12 +8,15 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from diagnose.checkpoint.tree import Leaf
 from diagnose.cost import gpu_hours, span
 from diagnose.text.times import moment
 from diagnose.timeline.event import Timeline
+
+if TYPE_CHECKING:
+    from diagnose.checkpoint.layouts.rows import Layout
 
 SCHEMA = "diagnose-checkpoint/1"
 # What of these the JSON tells.
@@ -69,7 +72,8 @@ class Found:
     `path` is the whole path of the folder or file; `layout` what kind it is, as printed; `step` the
     step it claims; `ranks` how many ranks its files say they come from; `framework` the id that
     settings of remedies use (transformers, deepspeed, megatron …), which tells how to resume.
-    `parts` are its files by path relative to it. `notes` are for the reader and no flaw.
+    `parts` are its files by path relative to it. `notes` are for the reader and no flaw. `by` is
+    the layout that recognised a folder.
     """
 
     path: str
@@ -80,6 +84,7 @@ class Found:
     framework: str = ""
     flaws: list[Flaw] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    by: Layout | None = field(default=None, repr=False, compare=False)
 
     @property
     def name(self) -> str:

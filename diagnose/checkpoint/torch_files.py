@@ -1,17 +1,15 @@
 """Files of torch.save: what is in them, and whether all of it is there.
 
-Files of torch.save since 1.6: a zip whose records are stored as they are, its directory last.
+Since 1.6 they are a zip whose records are stored as they are, its directory last. Records are
+`<archive>/data.pkl`, `<archive>/data/<number>` for each storage, `<archive>/version` and a few
+small ones (caffe2/serialize/inline_container.cc in PyTorch). Sizes and checksums stand in the
+directory, so that the end of the file tells of all of it. Nothing is inflated.
 
-Records are `<archive>/data.pkl`, `<archive>/data/<number>` for each storage, `<archive>/version`
-and a few small ones (caffe2/serialize/inline_container.cc in PyTorch). Sizes and checksums stand
-in the directory, so that the end of the file tells of all of it. Nothing is inflated.
-
-Files of torch.save before 1.6, and of `_use_new_zipfile_serialization=False` ever since.
-
-Five pickles stand one behind the other (magic number, protocol 1001, system, content, keys of the
-storages), then for each storage its number of elements in 8 bytes and these (`_legacy_save` in
-torch/serialization.py). Still older files are a tar of `sys_info`, `pickle`, `tensors` and
-`storages`. Nothing but a walk over the pickles tells where such a file ends.
+Before, and with `_use_new_zipfile_serialization=False` ever since, five pickles stand one behind
+the other (magic number, protocol 1001, system, content, keys of the storages), then for each
+storage its number of elements in 8 bytes and these (`_legacy_save` in torch/serialization.py).
+Still older files are a tar of `sys_info`, `pickle`, `tensors` and `storages`. Nothing but a walk
+over the pickles tells where such a file ends.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ import zlib
 from typing import Any, NamedTuple
 from zipfile import ZIP_STORED, ZipInfo
 
-from diagnose.checkpoint.contents import DamagedError, exactly, is_blank
+from diagnose.checkpoint.contents import DamagedError, exactly
 from diagnose.checkpoint.model import Flaw
 from diagnose.ingest import archive_formats
 from diagnose.ingest.archive_formats import (
@@ -34,6 +32,7 @@ from diagnose.ingest.archive_formats import (
     ZipError,
     tar_entries,
 )
+from diagnose.ingest.chunks import is_zeros
 from diagnose.ingest.raw import Reader
 from diagnose.ingest.source import Budget
 from diagnose.parse.pickles import (
@@ -46,7 +45,7 @@ from diagnose.parse.pickles import (
 )
 from diagnose.text.ranks import counted
 
-__all__ = ["MAGIC", "Archive", "Record", "check_headers", "check_torch", "data_at", "digest_of"]
+__all__ = ["MAGIC", "Archive", "check_headers", "check_torch", "data_at", "digest_of"]
 
 MAX_RECORDS = 300_000
 _END_SIZE = 22
@@ -54,48 +53,30 @@ _TAIL = (64 << 10) + _END_SIZE  # the longest comment there can be, and the end 
 _CUT_OFF = "ends before its table of contents, which a save writes last"
 
 
-class Record(NamedTuple):
-    """One entry of the directory; `crc` is 0 where it has none."""
-
-    name: str
-    info: ZipInfo
-
-    @property
-    def offset(self) -> int:
-        """That of its local header."""
-        return self.info.header_offset
-
-    @property
-    def size(self) -> int:
-        """Bytes in the file."""
-        return self.info.compress_size
-
-    @property
-    def crc(self) -> int:
-        """The CRC-32 of its bytes."""
-        return self.info.CRC
-
-    @property
-    def stored(self) -> bool:
-        """Whether its bytes are as they are in memory."""
-        return self.info.compress_type == ZIP_STORED
-
-    @property
-    def shown(self) -> str:
-        """Its name for a sentence, which may be anything up to 64 KiB."""
-        return repr(self.name[:80])
-
-
 class Archive(NamedTuple):
     """The directory of a zip: its records in order of their place, and where it begins."""
 
-    records: list[Record]
+    records: list[ZipInfo]
     begin: int
 
-    def find(self, name: str) -> Record | None:
+    def find(self, name: str) -> ZipInfo | None:
         """The record of this name inside the archive's folder."""
-        inside = (record for record in self.records if record.name.partition("/")[2] == name)
-        return next(inside, None)
+        return next((record for record in self.records if _inside(record) == name), None)
+
+
+def _inside(record: ZipInfo) -> str:
+    """The name of a record inside the archive's folder."""
+    return record.filename.partition("/")[2]
+
+
+def _is_stored(record: ZipInfo) -> bool:
+    """Whether the bytes of a record are as they are in memory."""
+    return record.compress_type == ZIP_STORED
+
+
+def _shown(record: ZipInfo) -> str:
+    """The name of a record for a sentence, which may be anything up to 64 KiB."""
+    return repr(record.filename[:80])
 
 
 def read_archive(reader: Reader) -> Archive:
@@ -115,9 +96,10 @@ def read_archive(reader: Reader) -> Archive:
         raise DamagedError("corrupt", "its table of contents is damaged") from None
     if infos and infos[0].header_offset:  # all are as far off
         raise DamagedError("corrupt", "its table of contents is not where its end says")
-    records = [Record(archive_formats.name_of(info), info) for info in infos]
-    _check_places(records, begin)
-    return Archive(records, begin)
+    for info in infos:
+        info.filename = archive_formats.name_of(info)
+    _check_places(infos, begin)
+    return Archive(infos, begin)
 
 
 def _check_end(reader: Reader) -> None:
@@ -131,44 +113,43 @@ def _check_end(reader: Reader) -> None:
         more = len(tail) - at - _END_SIZE - comment
         if at >= 0 and more == 0:
             return
-    if is_blank(tail):
+    if is_zeros(tail):
         raise DamagedError("partial", "ends in zero bytes: its end was never written")
     if at < 0 or more < 0:
         raise DamagedError("partial", _CUT_OFF)
     raise DamagedError("corrupt", f"has {counted(more, 'byte')} after its end")
 
 
-def _check_places(records: list[Record], begin: int) -> None:
+def _check_places(records: list[ZipInfo], begin: int) -> None:
     last, end = "", 0
     for record in records:
-        info = record.info
-        if record.stored and info.file_size != info.compress_size:
+        if _is_stored(record) and record.file_size != record.compress_size:
             raise DamagedError("corrupt", "its table of contents has contradictory sizes")
-        if record.offset < end:
-            raise DamagedError("corrupt", f"its records {last} and {record.shown} overlap")
+        if record.header_offset < end:
+            raise DamagedError("corrupt", f"its records {last} and {_shown(record)} overlap")
         # At the earliest: its local header may be longer than the directory says.
-        end = record.offset + archive_formats.header_size(info) + record.size
+        end = record.header_offset + archive_formats.header_size(record) + record.compress_size
         if end > begin:
             raise DamagedError(
-                "corrupt", f"its record {record.shown} extends beyond its table of contents"
+                "corrupt", f"its record {_shown(record)} extends beyond its table of contents"
             )
-        last = record.shown
-    if len({record.name for record in records}) < len(records):
+        last = _shown(record)
+    if len({record.filename for record in records}) < len(records):
         raise DamagedError("corrupt", "it has two records of the same name")
 
 
 def check_torch(archive: Archive) -> None:
     """Whether it has what torch.load needs. Raises DamagedError."""
-    folders = {record.name.partition("/")[0] for record in archive.records}
+    folders = {record.filename.partition("/")[0] for record in archive.records}
     if len(folders) > 1 or archive.find("data.pkl") is None:
         raise DamagedError("corrupt", "is a zip file but not from torch: it has no data.pkl")
     if archive.find("version") is None and archive.find(".data/version") is None:
         raise DamagedError("corrupt", "has no record 'version', without which torch cannot load it")
     for record in archive.records:
         # The code in files of TorchScript is compressed, which is no concern of anyone here.
-        if not record.stored and record.name.partition("/")[2].startswith("data"):
+        if not _is_stored(record) and _inside(record).startswith("data"):
             raise DamagedError(
-                "unknown", f"its record {record.shown} is compressed, which torch never does"
+                "unknown", f"its record {_shown(record)} is compressed, which torch never does"
             )
 
 
@@ -181,30 +162,32 @@ def check_headers(reader: Reader, archive: Archive, sample: int) -> None:
     step = max(1, -(-(len(records) - 1) // max(1, sample - 1)))
     for place in sorted({*range(0, len(records), step), len(records) - 1} if records else ()):
         record = records[place]
-        limit = records[place + 1].offset if place + 1 < len(records) else archive.begin
-        if data_at(reader, record) + record.size > limit:
-            raise DamagedError("corrupt", f"its record {record.shown} overlaps the next one")
+        limit = records[place + 1].header_offset if place + 1 < len(records) else archive.begin
+        if data_at(reader, record) + record.compress_size > limit:
+            raise DamagedError("corrupt", f"its record {_shown(record)} overlaps the next one")
 
 
-def data_at(reader: Reader, record: Record) -> int:
+def data_at(reader: Reader, record: ZipInfo) -> int:
     """Where the bytes of a record begin. Raises DamagedError, OSError."""
-    start = archive_formats.data_at(reader, record.info)
+    start = archive_formats.data_at(reader, record)
     if isinstance(start, int):
         return start
     raise DamagedError(
-        "corrupt", f"its record {record.shown} is not where its table of contents says"
+        "corrupt", f"its record {_shown(record)} is not where its table of contents says"
     )
 
 
 def digest_of(archive: Archive) -> str:
     """The same for the same data.pkl and storages; empty where records carry no checksums."""
     digest = hashlib.blake2b(digest_size=16)
-    for record in sorted(archive.records, key=lambda record: record.name):
-        name = record.name.partition("/")[2]
+    for record in sorted(archive.records, key=lambda record: record.filename):
+        name = _inside(record)
         if name == "data.pkl" or name.startswith("data/"):
-            if record.size and not record.crc:
+            if record.compress_size and not record.CRC:
                 return ""
-            digest.update(f"{name} {record.size} {record.crc}\n".encode("utf-8", "replace"))
+            digest.update(
+                f"{name} {record.compress_size} {record.CRC}\n".encode("utf-8", "replace")
+            )
     return digest.hexdigest()
 
 
@@ -221,8 +204,8 @@ def read_pickle(reader: Reader, archive: Archive, limit: int) -> bytes:
     record = archive.find("data.pkl")
     if record is None:
         return b""
-    data = exactly(reader, data_at(reader, record), min(limit, record.size))
-    wrong = len(data) == record.size and record.crc not in (0, zlib.crc32(data))
+    data = exactly(reader, data_at(reader, record), min(limit, record.compress_size))
+    wrong = len(data) == record.compress_size and record.CRC not in (0, zlib.crc32(data))
     if wrong and _any_fits(reader, archive):
         raise DamagedError("corrupt", _mismatch(record))
     if not data.startswith(b"\x80"):
@@ -241,22 +224,20 @@ def holes(reader: Reader, archive: Archive, on_disk: int | None) -> Flaw | None:
     if on_disk is None or on_disk > reader.size - HOLE:
         return None
     left = HOLE_BYTES
-    largest = heapq.nlargest(HOLE_RECORDS, archive.records, key=lambda record: record.size)
+    largest = heapq.nlargest(HOLE_RECORDS, archive.records, key=lambda one: one.compress_size)
     for record in largest:
-        if record.size < _PAGE or not record.crc or not record.stored:
+        size = record.compress_size
+        if size < _PAGE or not record.CRC or not _is_stored(record):
             continue
         begin = data_at(reader, record)
-        ends = reader.read_at(begin, _PAGE) + reader.read_at(begin + record.size - _PAGE, _PAGE)
-        if not is_blank(ends) or record.crc == crc_of_zeros(record.size):
+        ends = reader.read_at(begin, _PAGE) + reader.read_at(begin + size - _PAGE, _PAGE)
+        if not is_zeros(ends) or crc_of_zeros(size) == record.CRC:
             continue
-        if record.size > left:
-            return Flaw(
-                "unknown",
-                f"its record {record.shown} starts and ends with zero bytes and looks like a sparse"
-                " hole: use --verify",
-            )
-        left -= record.size
-        if _crc(reader, begin, record.size) != record.crc and _any_fits(reader, archive):
+        if size > left:
+            why = f"its record {_shown(record)} starts and ends with zero bytes and looks like a"
+            return Flaw("unknown", f"{why} sparse hole: use --verify")
+        left -= size
+        if not _fits(reader, record) and _any_fits(reader, archive):
             return Flaw("corrupt", _mismatch(record))
     return None
 
@@ -266,37 +247,30 @@ def wrong_checksum(reader: Reader, archive: Archive) -> Flaw | None:
 
     Where none at all fits, whoever wrote the file did not mean them. Raises DamagedError, OSError.
     """
-    wrong = None
-    fits = False
-    for record in archive.records:
-        if not record.crc or not record.stored:
-            continue
-        if _crc(reader, data_at(reader, record), record.size) == record.crc:
-            fits = True
-        else:
-            wrong = wrong or record
-    return Flaw("corrupt", _mismatch(wrong)) if wrong and fits else None
+    meant = [one for one in archive.records if one.CRC and _is_stored(one)]
+    wrong = [record for record in meant if not _fits(reader, record)]
+    return Flaw("corrupt", _mismatch(wrong[0])) if 0 < len(wrong) < len(meant) else None
 
 
-def _mismatch(record: Record) -> str:
-    size = counted(record.size, "byte")
-    return f"the {size} of its record {record.shown} do not match their checksum"
+def _mismatch(record: ZipInfo) -> str:
+    size = counted(record.compress_size, "byte")
+    return f"the {size} of its record {_shown(record)} do not match their checksum"
 
 
-def _crc(reader: Reader, begin: int, size: int) -> int:
-    crc = 0
-    for offset in range(begin, begin + size, PIECE):
-        crc = zlib.crc32(exactly(reader, offset, min(PIECE, begin + size - offset)), crc)
-    return crc
+def _fits(reader: Reader, record: ZipInfo) -> bool:
+    """Whether the bytes of a record have its checksum. Raises DamagedError, OSError."""
+    begin, crc = data_at(reader, record), 0
+    end = begin + record.compress_size
+    for offset in range(begin, end, PIECE):
+        crc = zlib.crc32(exactly(reader, offset, min(PIECE, end - offset)), crc)
+    return crc == record.CRC
 
 
 def _any_fits(reader: Reader, archive: Archive) -> bool:
     """Whether the checksum of one of the smallest records fits: checksums are meant."""
-    small = (record for record in archive.records if record.crc and 0 < record.size <= _PAGE)
-    return any(
-        _crc(reader, data_at(reader, record), record.size) == record.crc
-        for record in heapq.nsmallest(8, small, key=lambda record: record.size)
-    )
+    small = [one for one in archive.records if one.CRC and 0 < one.compress_size <= _PAGE]
+    smallest = heapq.nsmallest(8, small, key=lambda one: one.compress_size)
+    return any(_fits(reader, record) for record in smallest)
 
 
 def _times(one: int, other: int) -> int:

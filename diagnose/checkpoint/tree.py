@@ -22,46 +22,16 @@ _STATE = re.compile(
 MAX_TEXT = 64 << 20  # bytes of a JSON or text file that are read
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """One file of a tree.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaf(File):
+    """One file of a tree. Its `size` is -1 for a link to nothing."""
 
-    `name` is its last part. `size` is in bytes, -1 for a link to nothing; `mtime` in seconds since
-    1970, 0 where unknown; `on_disk` the bytes its blocks take, where known.
-    """
-
-    file: File = field(repr=False)
     place: Place = field(repr=False)
-
-    @property
-    def name(self) -> str:
-        """The last part of the path."""
-        return self.file.name
-
-    @property
-    def path(self) -> str:
-        """The whole path or URL."""
-        return self.file.path
-
-    @property
-    def size(self) -> int:
-        """Bytes; -1 for a link to nothing."""
-        return self.file.size
-
-    @property
-    def mtime(self) -> float:
-        """Seconds since 1970 of the last change; 0 where unknown."""
-        return self.file.mtime
-
-    @property
-    def on_disk(self) -> int | None:
-        """Bytes that its blocks take; None where the place does not tell."""
-        return self.file.on_disk
 
     @contextmanager
     def open(self) -> Iterator[Reader]:
         """Open it to read ranges. Raises OSError."""
-        with self.place.ranges(self.file).open() as reader:
+        with self.place.ranges(self).open() as reader:
             yield reader
 
     def text(self, limit: int = MAX_TEXT) -> str:
@@ -122,8 +92,12 @@ def read_tree(path: str, max_files: int = MAX_FILES) -> Folder | Leaf:
     place, inner = place_of(path)
     file = place.look(inner)
     if file is not None:
-        return Leaf(file, place)
+        return _leaf(file, place)
     return _Walk(place, max_files).read(inner, 0)
+
+
+def _leaf(file: File, place: Place) -> Leaf:
+    return Leaf(file.path, file.size, file.mtime, file.tag, file.on_disk, place=place)
 
 
 @dataclass(slots=True)
@@ -144,7 +118,7 @@ class _Walk:
             folder.problem = f"not read: {reason(error)}"
             return folder
         self.left -= len(files)
-        folder.files = {file.name: Leaf(file, self.place) for file in files}
+        folder.files = {file.name: _leaf(file, self.place) for file in files}
         for inside in folders:
             below = self.read(inside, depth + 1)
             folder.folders[below.name] = below

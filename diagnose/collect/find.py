@@ -20,30 +20,18 @@ from typing import Any, NamedTuple
 
 from diagnose.collect import proc
 from diagnose.collect.bundle import Process, Role
+from diagnose.formats import data
 from diagnose.runtime.children import TimedOut, bounded
 from diagnose.text.ranks import counted, plural
 
 # How launchers tell a process its rank, and the number of ranks, in the job and on its node.
 # Torch's own come first: a task of Slurm or MPI may be a launcher with ranks below it.
-IDENTITY = (
-    ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE",
-     "OMPI_COMM_WORLD_LOCAL_SIZE"),
-    ("PMIX_RANK", "PMIX_LOCAL_RANK", "PMIX_SIZE", "PMIX_LOCAL_SIZE"),
-    ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE", "MPI_LOCALNRANKS"),
-    ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"),
-)  # fmt: skip
-JOBS = (
-    "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "PBS_JOBID", "LSB_JOBID", "RAY_JOB_ID", "PMIX_NAMESPACE",
-    "OMPI_MCA_ess_base_jobid", "MASTER_ADDR", "MASTER_PORT",
-)  # fmt: skip
-_LAUNCHERS = frozenset(
-    {"srun", "slurmstepd", "slurmd", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun",
-     "orted", "prted", "hydra_pmi_proxy", "torchrun", "accelerate", "deepspeed", "raylet",
-     "horovodrun", "hydra_bstrap_proxy", "colossalai", "composer", "fabric", "lightning"}
-)  # fmt: skip
-_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch",
-            "deepspeed.launcher", "torch.distributed.elastic")  # fmt: skip
+IDENTITY: list[list[str]] = data("nodes")["identity"]
+JOBS: list[str] = data("nodes")["jobs"]
+_LAUNCHERS, _MODULES = (
+    frozenset(data("nodes")["launchers"]),
+    tuple(data("nodes")["launching_modules"]),
+)
 LOOK_S = 2.0  # that one look at a process may take
 
 
@@ -165,7 +153,7 @@ _SHOWN = 4
 # As a shell finds it: sudo has a PATH of its own.
 _COMMAND = 'sudo "$(command -v diagnose)" collect'
 _LOADER = ("pt_data_worker", "multiprocessing.spawn", "multiprocessing.forkserver")
-_LIBRARIES = (b"libtorch_cpu", b"libnccl", b"librccl", b"libjax", b"xla_extension", b"libhccl")
+_LIBRARIES = [name.encode() for name in data("nodes")["libraries"]]
 _MAX_PROCESSES = 512
 _MAX_MAPS = 4 << 20
 _IDS = JOBS.index("MASTER_ADDR")  # of those, the ones that people call a job by

@@ -20,21 +20,10 @@ from typing import Any
 
 from diagnose.collect import proc
 from diagnose.collect.bundle import Process, Sink
+from diagnose.formats import data
 from diagnose.runtime.children import Answer, TimedOut, Unavailable, each, found, output
 
 _CGROUP = Path("/sys/fs/cgroup")
-_LIMITS = (
-    "memory.max", "memory.high", "memory.current", "memory.peak", "memory.swap.max",
-    "memory.swap.current", "memory.events", "pids.max", "pids.current", "pids.events", "cpu.max",
-    "cpu.stat", "cgroup.events", "cpuset.cpus.effective",
-    "memory.limit_in_bytes", "memory.usage_in_bytes", "memory.max_usage_in_bytes", "memory.failcnt",
-    "memory.oom_control", "cpu.cfs_quota_us", "cpu.cfs_period_us",
-)  # fmt: skip
-_NO_FILES = frozenset(
-    {"proc", "sysfs", "cgroup", "cgroup2", "devpts", "mqueue", "securityfs", "debugfs", "tracefs",
-     "bpf", "pstore", "configfs", "fusectl", "hugetlbfs", "binfmt_misc", "autofs", "efivarfs",
-     "nsfs", "rpc_pipefs", "squashfs", "devtmpfs"}
-)  # fmt: skip
 _STAT_S = 2.0  # that a file system may take to answer
 _MAX_MOUNTS = 64
 _INFINIBAND = Path("/sys/class/infiniband")
@@ -93,7 +82,7 @@ def _roots(controllers: str) -> list[Path]:
 
 def _limits(folder: Path) -> dict[str, str]:
     limits = {}
-    for name in _LIMITS:
+    for name in data("nodes")["limits"]:
         with suppress(OSError):
             limits[name] = proc.text(folder / name, 4096).strip()
     return limits
@@ -109,7 +98,8 @@ def filesystems(sink: Sink, processes: list[Process]) -> str | None:
         with suppress(OSError):
             for mount in proc.mounts(one.pid):
                 mounted.setdefault((mount.point, mount.source), (mount, one.pid))
-    wanted = [(m, pid) for m, pid in mounted.values() if m.type not in _NO_FILES][:_MAX_MOUNTS]
+    none = data("nodes")["no_files"]
+    wanted = [(m, pid) for m, pid in mounted.values() if m.type not in none][:_MAX_MOUNTS]
     asked: list[tuple[str, Callable[[], Any]]] = [
         (str(number), partial(_space, mount, pid)) for number, (mount, pid) in enumerate(wanted)
     ]
@@ -143,13 +133,13 @@ def _entry(mount: proc.Mount, answer: Answer) -> dict[str, Any]:
 
 def gpus(sink: Sink, seconds: float) -> str | None:
     """`gpus.json`: what nvidia-smi or rocm-smi says of each device. Raises Unavailable."""
-    try:
-        program, words = found("nvidia-smi"), _NVIDIA
-    except Unavailable:
-        try:
-            program, words = found("rocm-smi"), _AMD
-        except Unavailable:
-            raise Unavailable("there is no nvidia-smi and no rocm-smi here") from None
+    program = ""
+    for name in ("rocm-smi", "nvidia-smi"):
+        with suppress(Unavailable):
+            program = found(name)
+    if not program:
+        raise Unavailable("there is no nvidia-smi and no rocm-smi here")
+    words = data("nodes")[Path(program).name]
     report: dict[str, Any] = {"diagnose": "gpus/1", "program": Path(program).name, "said": {}}
     problem = ""
     for name, options in words.items():
@@ -161,25 +151,6 @@ def gpus(sink: Sink, seconds: float) -> str | None:
         raise OSError(problem)
     sink.json("gpus.json", report)
     return problem or None
-
-
-_NVIDIA = {
-    "gpus": [
-        "--query-gpu=index,uuid,pci.bus_id,name,driver_version,pstate,temperature.gpu,utilization.gpu,"
-        "memory.used,memory.total,power.draw,clocks_throttle_reasons.active,"
-        "ecc.errors.uncorrected.volatile.total,ecc.errors.uncorrected.aggregate.total,"
-        "retired_pages.pending",
-        "--format=csv",
-    ],
-    "processes": ["--query-compute-apps=gpu_uuid,pid,used_memory", "--format=csv"],
-    "remapped": [
-        "--query-remapped-rows=gpu_uuid,remapped_rows.pending,remapped_rows.failure",
-        "--format=csv",
-    ],
-    "links": ["nvlink", "--errorcounters"],
-}
-_AMD = {"gpus": ["--showuse", "--showmemuse", "--showtemp", "--showrasinfo", "all", "--json"],
-        "processes": ["--showpids", "--json"]}  # fmt: skip
 
 
 def rdma(sink: Sink) -> str | None:
@@ -261,12 +232,6 @@ def sockets(sink: Sink, processes: list[Process]) -> str | None:
     return None
 
 
-_STATES = {
-    1: "established", 2: "syn-sent", 3: "syn-recv", 4: "fin-wait-1", 5: "fin-wait-2",
-    6: "time-wait", 7: "close", 8: "close-wait", 9: "last-ack", 10: "listen", 11: "closing",
-}  # fmt: skip
-
-
 def _connections(pid: int) -> dict[str, dict[str, Any]]:
     connections: dict[str, dict[str, Any]] = {}
     for name in ("tcp", "tcp6"):
@@ -277,7 +242,7 @@ def _connections(pid: int) -> dict[str, dict[str, Any]]:
                     sent, received = words[4].split(":")
                     connections[words[9]] = {
                         "local": _end(words[1]), "remote": _end(words[2]),
-                        "state": _STATES.get(int(words[3], 16), words[3]),
+                        "state": data("nodes")["tcp_states"].get(words[3], words[3]),
                         "unsent": int(sent, 16), "unread": int(received, 16),
                         "resends": int(words[6], 16),
                     }  # fmt: skip

@@ -17,6 +17,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from diagnose.formats import data
+
 PROC = Path("/proc")
 _SMALL = 1 << 20
 
@@ -127,49 +129,11 @@ def keyed(path: str | Path) -> dict[str, str]:
     return {name.strip(): value.strip() for name, found, value in pairs if found}
 
 
-_X86_64 = {
-    0: "read", 1: "write", 2: "open", 3: "close", 4: "stat", 5: "fstat", 6: "lstat", 7: "poll",
-    9: "mmap", 11: "munmap", 16: "ioctl", 17: "pread64", 18: "pwrite64", 19: "readv", 20: "writev",
-    21: "access", 23: "select", 28: "madvise", 34: "pause", 35: "nanosleep", 42: "connect",
-    43: "accept", 44: "sendto", 45: "recvfrom", 46: "sendmsg", 47: "recvmsg", 61: "wait4",
-    72: "fcntl", 73: "flock", 74: "fsync", 75: "fdatasync", 76: "truncate", 77: "ftruncate",
-    78: "getdents", 82: "rename", 83: "mkdir", 84: "rmdir", 87: "unlink", 89: "readlink",
-    128: "rt_sigtimedwait", 130: "rt_sigsuspend", 137: "statfs", 202: "futex", 217: "getdents64",
-    220: "semtimedop", 230: "clock_nanosleep", 231: "exit_group", 232: "epoll_wait", 247: "waitid",
-    257: "openat", 258: "mkdirat", 262: "newfstatat", 263: "unlinkat", 264: "renameat",
-    267: "readlinkat", 269: "faccessat", 270: "pselect6", 271: "ppoll", 281: "epoll_pwait",
-    285: "fallocate", 288: "accept4", 295: "preadv", 316: "renameat2", 326: "copy_file_range",
-    332: "statx", 426: "io_uring_enter", 437: "openat2", 439: "faccessat2", 441: "epoll_pwait2",
-    449: "futex_waitv",
-}  # fmt: skip
-_ARM64 = {
-    22: "epoll_pwait", 25: "fcntl", 29: "ioctl", 32: "flock", 34: "mkdirat", 35: "unlinkat",
-    43: "statfs", 45: "truncate", 46: "ftruncate", 47: "fallocate", 48: "faccessat", 56: "openat",
-    57: "close", 61: "getdents64", 63: "read", 64: "write", 65: "readv", 66: "writev",
-    67: "pread64", 68: "pwrite64", 69: "preadv", 72: "pselect6", 73: "ppoll", 78: "readlinkat",
-    79: "newfstatat", 80: "fstat", 82: "fsync", 83: "fdatasync", 94: "exit_group", 95: "waitid",
-    98: "futex", 101: "nanosleep", 115: "clock_nanosleep", 133: "rt_sigsuspend",
-    137: "rt_sigtimedwait", 192: "semtimedop", 202: "accept", 203: "connect", 206: "sendto",
-    207: "recvfrom", 211: "sendmsg", 212: "recvmsg", 215: "munmap", 222: "mmap", 233: "madvise",
-    242: "accept4", 260: "wait4", 276: "renameat2", 285: "copy_file_range", 291: "statx",
-    426: "io_uring_enter", 437: "openat2", 439: "faccessat2", 441: "epoll_pwait2",
-    449: "futex_waitv",
-}  # fmt: skip
-_NAMES = {"x86_64": _X86_64, "aarch64": _ARM64}.get(platform.machine(), {})
-
-_OF_FD = frozenset(
-    {"read", "write", "close", "fstat", "ioctl", "pread64", "pwrite64", "readv", "writev",
-     "connect", "accept", "accept4", "sendto", "recvfrom", "sendmsg", "recvmsg", "fcntl",
-     "flock", "fsync", "fdatasync", "ftruncate", "getdents", "getdents64", "fallocate", "preadv"}
-)  # fmt: skip
-_OF_PATH = frozenset(
-    {"open", "stat", "lstat", "access", "truncate", "rename", "mkdir", "rmdir", "unlink",
-     "readlink", "statfs"}
-)  # fmt: skip
-_OF_PATH_AT = frozenset(
-    {"openat", "openat2", "mkdirat", "newfstatat", "unlinkat", "renameat", "renameat2",
-     "readlinkat", "faccessat", "faccessat2", "statx"}
-)  # fmt: skip
+# The names of calls by their numbers, and what the first arguments of a call are.
+_NAMES: dict[str, str] = data("nodes")["calls"].get(platform.machine(), {})
+_OF_FD, _OF_PATH, _OF_PATH_AT = (
+    frozenset(data("nodes")[name]) for name in ("of_fd", "of_path", "of_path_at")
+)
 _REMOTE = re.compile(
     r"nfs|fuse|lustre|ceph|gpfs|mmfs|beegfs|wekafs|cifs|smb3|9p|virtiofs|afs|pvfs2|orangefs|daos"
 )
@@ -201,8 +165,8 @@ def call(pid: int, thread: int) -> Call | None:
         words = text(f"{PROC}/{pid}/task/{thread}/syscall", 1024).split()
         if len(words) < 7:
             return None
-        number = int(words[0])
-        return Call(_NAMES.get(number, str(number)), tuple(int(word, 16) for word in words[1:7]))
+        number = str(int(words[0]))
+        return Call(_NAMES.get(number, number), tuple(int(word, 16) for word in words[1:7]))
     return None
 
 

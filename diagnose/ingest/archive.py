@@ -29,7 +29,14 @@ from diagnose.ingest.archive_formats import (
     zip_members,
 )
 from diagnose.ingest.compress import Codec, codec_of, decompress
-from diagnose.ingest.names import ARCHIVE_NAME, MAX_DEPTH, is_no_log, printable
+from diagnose.ingest.names import (
+    ARCHIVE_NAME,
+    MAX_DEPTH,
+    is_no_log,
+    left_out,
+    printable,
+    some_of,
+)
 from diagnose.ingest.raw import BytesStore, Keeper, Reader, SliceStore, Store, reason
 from diagnose.ingest.read import look
 from diagnose.ingest.recognise import HOLD_MEMBERS, may_be_archive, nothing, source_of
@@ -44,21 +51,13 @@ NAMED = 20  # refused members of one archive that get a note each
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A member that is not read; `unread` where it may be a log."""
-
-    name: str
-    why: str
-    unread: bool
-
-
 @dataclass(slots=True)
 class Names:
     """Which members of one archive are read; counts and names those which are not."""
 
     members: int
-    refused: list[Refused] = field(default_factory=list)  # the first NAMED
+    place: str = ""  # what stands before the names of those
+    refused: list[Source] = field(default_factory=list)  # the first NAMED
     more_refused: int = 0
     more_unread: bool = False  # of these
     hidden: set[str] = field(default_factory=set)
@@ -93,7 +92,8 @@ class Names:
     def refuse(self, name: str, why: str, *, unread: bool = True) -> None:
         """Note that a member is not read, and whether a log may be missed by that."""
         if len(self.refused) < NAMED:
-            self.refused.append(Refused(short(name), why, unread))
+            shown = f"{self.place}{short(name)}"
+            self.refused.append(nothing(shown, "skipped", why, unread=unread))
         else:
             self.more_refused += 1
             self.more_unread |= unread
@@ -201,14 +201,17 @@ class _Level:
     found: dict[str, Source] = field(default_factory=dict)
     inner: dict[str, Store] = field(default_factory=dict)
 
-    def put(self, member: str, what: Source | Store) -> None:
-        """Take in a member; the last one of a name stays."""
+    def put(self, member: str, source: Source, place: Store | None = None) -> None:
+        """Take in the source of a member, or its place if it is an archive.
+
+        The last one of a name stays.
+        """
         self.found.pop(member, None)
         self.inner.pop(member, None)
-        if isinstance(what, Source):
-            self.found[member] = what
+        if place and may_be_archive(source) and archive_form(place, member):
+            self.inner[member] = place
         else:
-            self.inner[member] = what
+            self.found[member] = source
 
     def sources(self, most: int) -> list[Source]:
         """Those of the members, of members left out, and of what there is to say of the archive.
@@ -216,18 +219,16 @@ class _Level:
         `most`: members that may be read of this archive and all inside each other.
         """
         names, budget = self.names, self.budget
-        found = [*self.found.values()]
-        for one in names.refused:
-            found.append(nothing(f"{self.name}!{one.name}", "skipped", one.why, unread=one.unread))
+        found = [*self.found.values(), *names.refused]
         if names.more_refused:
             tell = budget.cut if names.more_unread else budget.note
             tell(f"{counted(names.more_refused, 'more member')} not read")
         if names.beyond:
             budget.cut(f"only the first {most} members were read")
-        twice = [member for member, count in names.copies.items() if count > 1]
-        if twice:
-            budget.note(f"several members have the same name; the last one is read: {_some(twice)}")
-        on_purpose = [*_left_out(names)]
+        if twice := [short(member) for member, count in names.copies.items() if count > 1]:
+            what = some_of(twice)
+            budget.note(f"several members have the same name; the last one is read: {what}")
+        on_purpose = [*left_out(sorted(names.no_logs), sorted(names.hidden))]
         for text in on_purpose:
             budget.note(text)
         nothing_read = not self.found and not self.inner
@@ -238,20 +239,6 @@ class _Level:
         elif nothing_read and not names.refused:
             found.append(nothing(self.name, "empty", "no files in this archive"))
         return found
-
-
-def _left_out(names: Names) -> Iterator[str]:
-    for left_out, one, several in (
-        (names.no_logs, "file that is not a log", "files that are not logs"),
-        (names.hidden, "hidden entry", "hidden entries"),
-    ):
-        if left_out:
-            words = one if len(left_out) == 1 else several
-            yield f"{len(left_out)} {words} left out: {_some(sorted(left_out))}"
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(short(name) for name in names[:3]) + (", …" if len(names) > 3 else "")
 
 
 @dataclass(slots=True)
@@ -272,15 +259,14 @@ class _Archive:
 
     def open(self, store: Store, name: str, inside: str, *, nested: bool) -> None:
         """Add the sources of an archive, then those of the archives inside it."""
-        budget, names = self.budget.apart(), Names(self.members_left)
+        budget, names = self.budget.apart(), Names(self.members_left, f"{name}!")
+        level = _Level(name, inside, names, budget, self.of_all or Budget())
         try:
             with store.open() as reader:
-                self.of_all = self.of_all or self.budget.of_archive(reader.size)
+                self.of_all = level.of_all = self.of_all or self.budget.of_archive(reader.size)
                 budget.archive = self.of_all if nested else None
-                level = _Level(name, inside, names, budget, self.of_all)
                 is_archive = self._read(store, reader, level, nested=nested)
         except OSError as error:
-            level = _Level(name, inside, names, budget, self.of_all or Budget())
             budget.cut(f"reading stopped: {reason(error)}")
             is_archive = True
         self.budget.headers = budget.headers
@@ -358,7 +344,7 @@ class _Archive:
             budget = level.of_all.member(entry.size if codec else None)
             source = _member(level, member, entry, place, budget)
             if codec is None or not may_be_archive(source):
-                _put(level, member, place, source)
+                level.put(member, source, place)
                 continue
             # Packed twice, or an archive: it has to be read at places, or by another codec.
             budget = budget.apart()
@@ -370,7 +356,7 @@ class _Archive:
 
     def _add(self, level: _Level, member: str, entry: Entry, place: Store, cut: str) -> None:
         budget = level.of_all.member()
-        _put(level, member, place, _member(level, member, entry, place, budget, cut))
+        level.put(member, _member(level, member, entry, place, budget, cut), place)
 
 
 def _member(
@@ -378,12 +364,6 @@ def _member(
 ) -> Source:
     hints = _hints(level.inside, member)
     return source_of(place, level.inside + member, entry.size, budget, cut, entry.mtime, hints)
-
-
-def _put(level: _Level, member: str, place: Store, source: Source) -> None:
-    """Take in the source of a member, or put the member aside if it is an archive."""
-    nested = may_be_archive(source) and archive_form(place, member) is not None
-    level.put(member, place if nested else source)
 
 
 def _as_it_is(store: Store, name: str, *, nested: bool) -> Source:

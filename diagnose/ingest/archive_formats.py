@@ -1,15 +1,12 @@
 """Members of tar and zip archives: what is said of each, and where its bytes lie.
 
-Members of tar archives, in order, of a file or of a stream that can only be read forward.
+Of tar, in order, in a file or a stream that can only be read forward, `tarfile.TarInfo` reads a
+header; what stands between headers is followed here. The standard library's own reader takes
+extended headers of any size at once, in some of the versions that are supported loops over crafted
+ones, and on a stream of garbage looks for headers without end.
 
-`tarfile.TarInfo` reads a header; what stands between headers is followed here. The standard
-library's own reader takes extended headers of any size at once, in some of the versions that are
-supported loops over crafted ones, and on a stream of garbage looks for headers without end.
-
-The directory of a zip archive, by `zipfile`, and where its members' bytes lie.
-
-The standard library takes a whole directory of any size and believes what it says; here its size
-is bounded first, and every entry is judged on its own. Nothing is inflated.
+Of zip `zipfile` reads the directory. It takes one of any size and believes what it says; here its
+size is bounded first, and every entry is judged on its own. Nothing is inflated.
 """
 
 from __future__ import annotations
@@ -17,16 +14,14 @@ from __future__ import annotations
 import calendar
 import io
 import re
-import stat
 import struct
 import tarfile
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from diagnose.ingest.compress import Codec
-from diagnose.ingest.names import printable
+from diagnose.ingest.names import printable, why_special
 from diagnose.ingest.raw import BytesStore, GzipStore, Reader, SliceStore, Store
 from diagnose.ingest.source import Budget
 
@@ -80,39 +75,27 @@ _RECORDS = 16  # of extended headers that count as one header
 _PAX_RECORD = re.compile(rb"(\d{1,7}) ([^=\n]{1,256})=")
 
 
-class Feed(Protocol):
-    """Bytes of a tar archive, read forward."""
-
-    position: int
-
-    def take(self, length: int) -> bytes:
-        """The next `length` bytes, fewer only at the end. Raises OSError."""
-
-    def skip_to(self, position: int) -> None:
-        """Go forward to `position`, or to the end. Raises OSError."""
-
-
 @dataclass(slots=True)
 class ReaderFeed:
-    """A tar archive that lies open as it is; see Feed."""
+    """A tar archive that lies open as it is, read forward."""
 
     reader: Reader
     position: int = 0
 
     def take(self, length: int) -> bytes:
-        """See Feed."""
+        """The next `length` bytes, fewer only at the end. Raises OSError."""
         data = self.reader.read_at(self.position, length)
         self.position += len(data)
         return data
 
     def skip_to(self, position: int) -> None:
-        """See Feed."""
+        """Go forward to `position`, or to the end. Raises OSError."""
         self.position = min(position, self.reader.size)
 
 
 @dataclass(slots=True)
 class StreamFeed:
-    """A tar archive that comes in blocks of any size; see Feed."""
+    """The same of one that comes in blocks of any size."""
 
     blocks: Iterator[bytes]
     position: int = 0
@@ -120,7 +103,7 @@ class StreamFeed:
     _at: int = 0
 
     def take(self, length: int) -> bytes:
-        """See Feed."""
+        """See ReaderFeed."""
         end = self._at + length
         if end <= len(self._block):
             data = self._block[self._at : end]
@@ -153,9 +136,12 @@ class StreamFeed:
             yield piece
 
     def skip_to(self, position: int) -> None:
-        """See Feed."""
+        """See ReaderFeed."""
         for _ in self.pieces(position - self.position):
             pass
+
+
+Feed = ReaderFeed | StreamFeed
 
 
 @dataclass(slots=True)
@@ -347,13 +333,6 @@ _OTHER_METHODS = {9: "deflate64", 14: "LZMA", 98: "PPMd", 99: "AES"}
 _LOCAL = struct.Struct("<4s5H3I2H")  # a member's own header
 _UNIX = 3
 _FULL32 = 0xFFFFFFFF
-_SPECIAL_MODES = [
-    (stat.S_ISLNK, "symbolic link: not followed"),
-    (stat.S_ISFIFO, "named pipe: not read"),
-    (stat.S_ISSOCK, "socket: not read"),
-    (stat.S_ISCHR, "device: not read"),
-    (stat.S_ISBLK, "device: not read"),
-]
 
 
 class ZipError(ValueError):
@@ -489,7 +468,7 @@ def zip_members(store: Store, reader: Reader, budget: Budget) -> Iterator[ZipMem
     taken = 0
     for info in infos:
         mode = info.external_attr >> 16 if info.create_system == _UNIX else 0
-        special = next((why for is_special, why in _SPECIAL_MODES if is_special(mode)), "")
+        special = why_special(mode)
         start = special or _start(reader, info, taken, end, walked=walked)
         refused, name, size = start if isinstance(start, str) else "", name_of(info), info.file_size
         folder = name.endswith("/") and not size

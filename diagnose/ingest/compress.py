@@ -8,7 +8,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from diagnose.ingest.raw import Reader
 from diagnose.ingest.source import Budget
@@ -118,7 +118,7 @@ def _decoded(
 ) -> Iterator[tuple[bytes, int]]:
     """The decoded blocks of all members, each with the compressed bytes that were read for it."""
     offset = 0
-    decoder: _Decoder | None = None
+    decoder: Any = None
     data = b""
     while True:
         if len(data) < 16 and (decoder is None or decoder.needs_input):
@@ -149,7 +149,7 @@ def _decoded(
         cut(f"truncated {codec} data, read up to its end")
 
 
-def _decoder(codec: Codec, data: bytes, cut: Callable[[str], None]) -> _Decoder | None:
+def _decoder(codec: Codec, data: bytes, cut: Callable[[str], None]) -> Any:
     """What decodes the member that `data` begins; None, and `cut` is told why, if nothing does."""
     if codec_of(data) != codec:
         cut(f"bytes after the end of the {codec} data were ignored")
@@ -190,19 +190,9 @@ def _xz_dictionary(data: bytes) -> int:
     return (2 | bits & 1) << (bits // 2 + 11)
 
 
-class _Decoder(Protocol):
-    """The interface of bz2 and lzma decompressors."""
-
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def needs_input(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
-
-
 class _Gzip:
+    """As the decompressors of bz2 and lzma; so does _Zstd."""
+
     def __init__(self) -> None:
         self._inflate = zlib.decompressobj(wbits=31)
         self.needs_input = True
@@ -262,7 +252,7 @@ class _Zstd:
         return b"".join(parts)
 
 
-_DECODERS: dict[Codec, Callable[[], _Decoder]] = {
+_DECODERS: dict[Codec, Callable[[], Any]] = {
     "gzip": _Gzip,
     "bzip2": bz2.BZ2Decompressor,
     "xz": partial(lzma.LZMADecompressor, format=lzma.FORMAT_XZ, memlimit=_MEMORY),

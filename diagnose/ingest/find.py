@@ -21,10 +21,12 @@ from diagnose.ingest.names import (
     RESULTS_NOTE,
     is_no_log,
     is_results,
+    left_out,
     printable,
+    why_special,
     why_unreadable,
 )
-from diagnose.ingest.raw import BytesStore, FileStore, SpoolStore, Store, reason
+from diagnose.ingest.raw import BytesStore, FileStore, Store, reason, spooled
 from diagnose.ingest.read import ZEROS_LIMIT, look
 from diagnose.ingest.recognise import may_be_archive, nothing, source_of
 from diagnose.ingest.sniff import is_log_name
@@ -34,12 +36,6 @@ from diagnose.parse.path import PathHints, read_path
 
 MAX_FILES = 50_000  # of one job
 _ATTEMPT = expression(r"attempt_\d+")
-_SPECIAL = [
-    (stat.S_ISFIFO, "named pipe: not read; give it as standard input"),
-    (stat.S_ISSOCK, "socket: not read"),
-    (stat.S_ISCHR, "device: not read"),
-    (stat.S_ISBLK, "device: not read"),
-]
 
 
 def find_sources(
@@ -62,7 +58,8 @@ def find_sources(
     given = list(typed)
     if not given:
         return []
-    base = _base(given)
+    folders = [path if os.path.isdir(path) else path.parent for path in given]  # noqa: PTH112
+    base = Path(os.path.commonpath(folders))  # to which names are relative
     walk = _Walk(base, typed)
     for path in sorted(given, key=os.path.isdir):  # a file that is named is read in any case
         walk.add(path)
@@ -82,12 +79,6 @@ def find_sources(
     ]
     sources += walk.others
     return sorted(sources, key=lambda source: source.name)
-
-
-def _base(given: list[Path]) -> Path:
-    """The folder to which names are relative."""
-    folders = [path if os.path.isdir(path) else path.parent for path in given]  # noqa: PTH112
-    return Path(os.path.commonpath(folders))
 
 
 @dataclass(slots=True)
@@ -122,16 +113,10 @@ class _Walk:
         # Links last: what they lead to inside the folder mostly has been seen under its own name.
         while self.links:
             self._link(self.links.popleft(), root)
-        self._left_out(path, self.no_logs, "file that is not a log", "files that are not logs")
-        self._left_out(path, self.hidden, "hidden entry", "hidden entries")
+        for note in left_out(self.no_logs, self.hidden):
+            self._other(path, "skipped", note, left_out=True)
         if self.met + len(self.others) == before:
             self._other(path, "empty", "no files in this folder", asked=True)
-
-    def _left_out(self, path: Path, names: list[str], one: str, several: str) -> None:
-        if names:
-            shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
-            what = one if len(names) == 1 else several
-            self._other(path, "skipped", f"{len(names)} {what} left out: {shown}", left_out=True)
 
     def _folder(self, path: Path, real: str, depth: int) -> None:
         if real in self.seen:
@@ -201,10 +186,10 @@ class _Walk:
     def _file(self, path: Path, real: str, status: os.stat_result, *, asked: bool = False) -> None:
         """Take in a file; one that was asked for is missed where it cannot be read."""
         self.met += 1
-        for is_special, note in _SPECIAL:
-            if is_special(status.st_mode):
-                self._other(path, "skipped", note, unread=asked, asked=asked)
-                return
+        if note := why_special(status.st_mode):
+            note += "; give it as standard input" * stat.S_ISFIFO(status.st_mode)
+            self._other(path, "skipped", note, unread=asked, asked=asked)
+            return
         if real in self.seen or self.full:
             return
         if len(self.files) >= MAX_FILES:
@@ -285,15 +270,7 @@ def stdin_source(stream: BinaryIO) -> Source:
     except (OSError, ValueError) as error:
         cut = f"reading stopped: {reason(error)}"
     size = spool.tell()
-    store: Store
-    if size <= STDIN_MEMORY:
-        spool.seek(0)
-        store = BytesStore(spool.read())
-        spool.close()
-    else:
-        spool.flush()
-        store = SpoolStore(spool, size)
-    return source_of(store, "<stdin>", size, cut=cut)
+    return source_of(spooled(spool, size, STDIN_MEMORY), "<stdin>", size, cut=cut)
 
 
 def _spool(stream: BinaryIO, spool: IO[bytes]) -> str:

@@ -191,6 +191,9 @@ _FORMS = (
 )
 
 
+_Row = tuple[bytes, int, int]  # a line, its number and where it begins
+
+
 @dataclass(slots=True)
 class _Pending:
     """The pieces of one unfinished line."""
@@ -202,30 +205,10 @@ class _Pending:
     parts: list[bytes] = field(default_factory=list)
     size: int = 0
 
-
-@dataclass(slots=True)
-class _Joined:
-    """The output of one chunk while it grows."""
-
-    marks: tuple[bytes, bytes]
-    data: list[bytes] = field(default_factory=list)
-    lines: list[int] = field(default_factory=list)
-    offsets: list[int] = field(default_factory=list)
-
-    def put(self, data: bytes, line: int, offset: int) -> None:
-        self.data.append(data)
-        self.lines.append(line)
-        self.offsets.append(offset)
-
-    def finish(self, piece: _Pending) -> None:
-        before, after = self.marks
-        whole = b"".join((piece.head, before, *piece.parts, after, piece.tail, b"\n"))
-        self.put(whole, piece.line, piece.offset)
-
-    def chunk(self) -> Iterator[Chunk]:
-        if self.data:
-            data = b"".join(self.data)
-            yield Chunk(data, self.offsets[0], self.lines[0], self.lines, self.offsets)
+    def whole(self, marks: tuple[bytes, bytes]) -> _Row:
+        before, after = marks
+        data = b"".join((self.head, before, *self.parts, after, self.tail, b"\n"))
+        return data, self.line, self.offset
 
 
 def partial_form(data: bytes) -> Form | None:
@@ -243,19 +226,22 @@ def join_partials(chunks: Iterator[Chunk], form: Form) -> Iterator[Chunk]:
     pending: dict[bytes, _Pending] = {}
     for chunk in chunks:
         if pending or form.partial.search(chunk.data):
-            yield from _joined(chunk, form, pending).chunk()
+            yield from _chunk_of([*_joined(chunk, form, pending)])
         else:
             yield chunk
-    rest = _Joined(form.marks)
-    for piece in sorted(pending.values(), key=lambda piece: piece.line):
-        rest.finish(piece)
-    yield from rest.chunk()
+    rest = sorted(pending.values(), key=lambda piece: piece.line)
+    yield from _chunk_of([piece.whole(form.marks) for piece in rest])
 
 
-def _joined(chunk: Chunk, form: Form, pending: dict[bytes, _Pending]) -> _Joined:
+def _chunk_of(rows: list[_Row]) -> Iterator[Chunk]:
+    if rows:
+        data, lines, offsets = zip(*rows, strict=True)
+        yield Chunk(b"".join(data), offsets[0], lines[0], [*lines], [*offsets])
+
+
+def _joined(chunk: Chunk, form: Form, pending: dict[bytes, _Pending]) -> Iterator[_Row]:
     from diagnose.ingest.chunks import line_starts  # noqa: PLC0415  it knows of sources
 
-    out = _Joined(form.marks)
     offsets = chunk.raw_offsets
     if offsets is None:
         offsets = line_starts(chunk.data, chunk.offset)
@@ -267,7 +253,7 @@ def _joined(chunk: Chunk, form: Form, pending: dict[bytes, _Pending]) -> _Joined
         line = chunk.first_line + index
         match = form.line.fullmatch(data.removesuffix(b"\n"))
         if match is None or (match["more"] is None and match["stream"] not in pending):
-            out.put(data, line, offset)
+            yield data, line, offset
             continue
         stream = match["stream"]
         if stream not in pending:
@@ -276,5 +262,4 @@ def _joined(chunk: Chunk, form: Form, pending: dict[bytes, _Pending]) -> _Joined
         piece.parts.append(match["text"])
         piece.size += len(match["text"])
         if match["more"] is None or piece.size > JOINED_LIMIT:
-            out.finish(pending.pop(stream))
-    return out
+            yield pending.pop(stream).whole(form.marks)

@@ -5,13 +5,22 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterable
+import stat
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from diagnose.errors import InputError
 from diagnose.ingest.raw import reason
 from diagnose.lazy import expression
+from diagnose.text.ranks import plural
 
+_SPECIAL = [
+    (stat.S_ISLNK, "symbolic link: not followed"),
+    (stat.S_ISFIFO, "named pipe: not read"),
+    (stat.S_ISSOCK, "socket: not read"),
+    (stat.S_ISCHR, "device: not read"),
+    (stat.S_ISBLK, "device: not read"),
+]
 MAX_DEPTH = 32  # folders inside each other
 MAX_ENTRIES = 200_000  # of one folder
 _URL = expression(r"[A-Za-z][A-Za-z0-9+.\-]*(?:::[A-Za-z][A-Za-z0-9+.\-]*)*://")
@@ -60,6 +69,27 @@ def is_no_log(name: str) -> bool:
     if suffix == ".csv" and _OF_GPUS.search(stem):
         return False
     return bool({name, suffix} & NO_LOGS)
+
+
+def why_special(mode: int) -> str:
+    """Why a file of this mode is not read, if it is none of bytes."""
+    return next((why for is_special, why in _SPECIAL if is_special(mode)), "")
+
+
+def left_out(no_logs: Sequence[str], hidden: Sequence[str]) -> Iterator[str]:
+    """What is not read on purpose, a line for each kind: `5 hidden entries left out: .a, .b, …`."""
+    for names, one, several in (
+        (no_logs, "file that is not a log", "files that are not logs"),
+        (hidden, "hidden entry", "hidden entries"),
+    ):
+        if names:
+            what = plural(len(names), one, several)
+            yield f"{len(names)} {what} left out: {some_of(names)}"
+
+
+def some_of(names: Sequence[str]) -> str:
+    """The first names of a list."""
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
 
 
 def printable(name: str) -> str:

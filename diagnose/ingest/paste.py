@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -40,7 +40,7 @@ def normalise(data: bytes) -> Normal | None:
 
     Bytes that are not UTF-8 stay as they are.
     """
-    if not _suspicious(data):
+    if not _set_off(data[:_HEAD]) and not _marked(data):
         return None
     text = data.decode(errors="surrogateescape")
     ends = text.endswith("\n")
@@ -68,10 +68,6 @@ _HEAD = 64 << 10  # bytes that mostly hold the sample
 _SAME_DIGITS = bytes.maketrans(b"123456789", b"000000000")
 _BEGINNING = 18  # bytes of a line that tell whether one of these three begins it
 _INVISIBLE_BYTES = [mark.encode() for mark in "\u200b\ufeff\u2060\u00a0\u202f\u2007"]
-
-
-def _suspicious(data: bytes) -> bool:
-    return _set_off(data[:_HEAD]) or _marked(data)
 
 
 def _set_off(head: bytes) -> bool:
@@ -263,14 +259,9 @@ def _are_line_numbers(numbers: list[int], texts: list[str]) -> bool:
 
 _ENTITY = expression(r"&(?:lt|gt|quot|amp|nbsp|#39|#x27);")
 _CHARACTERS = {
-    "&lt;": "<",
-    "&gt;": ">",
-    "&quot;": '"',
-    "&amp;": "&",
-    "&nbsp;": " ",
-    "&#39;": "'",
+    "&lt;": "<", "&gt;": ">", "&quot;": '"', "&amp;": "&", "&nbsp;": " ", "&#39;": "'",
     "&#x27;": "'",
-}
+}  # fmt: skip
 
 
 def _unescaped_html(texts: list[str]) -> list[str]:
@@ -426,8 +417,12 @@ def _follows_device(tag: re.Match[bytes]) -> bool:
 
 def part(rows: list[_Row]) -> list[_Row]:
     """Numbered lines, with those that hold several parted; the parts keep the number."""
+    tags = _TAGS
     hosts = {found[1] for _, text in rows if (found := _NCCL_LINE.match(text))}
-    tags = _with_nccl(hosts) if hosts else _TAGS
+    if hosts:  # known from the starts of lines
+        named = "|".join(map(re.escape, sorted(hosts, key=len, reverse=True)))
+        nccl = rf"(?:{_TAG} ?)*(?:{named}){_NCCL_TAG}"
+        tags = re.compile(rf"{nccl}|(?:{_TAG} ?)+|{_LEVEL_TAG}")
     parted: list[_Row] = []
     cut = False  # whether another process wrote into the last but one
     for number, text in rows:
@@ -443,12 +438,6 @@ def part(rows: list[_Row]) -> list[_Row]:
         cut = len(pieces) == 2 and _CUT_END.search(pieces[0]) is not None
         parted += [(number, piece) for piece in pieces]
     return [(number, piece) for number, text in parted for piece in _at_frames(text)]
-
-
-def _with_nccl(hosts: Iterable[str]) -> re.Pattern[str]:
-    """The tags, with NCCL's of hosts that are known from the starts of lines."""
-    named = "|".join(map(re.escape, sorted(hosts, key=len, reverse=True)))
-    return re.compile(rf"(?:{_TAG} ?)*(?:{named}){_NCCL_TAG}|(?:{_TAG} ?)+|{_LEVEL_TAG}")
 
 
 def _at_tags(text: str, pattern: re.Pattern[str]) -> list[str]:

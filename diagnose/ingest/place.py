@@ -16,11 +16,11 @@ from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from diagnose.errors import InputError
 from diagnose.ingest.names import MAX_ENTRIES, is_results, is_url
-from diagnose.ingest.raw import BytesStore, FileStore, Reader, SpoolStore, Store, reason
+from diagnose.ingest.raw import FileStore, Reader, Store, reason, spooled
 
 _TAG_PIECE = 4096
 
@@ -46,36 +46,11 @@ class File:
         return self.path.rsplit("/", 1)[-1]
 
 
-class Place(Protocol):
-    """A tree of files. All methods raise OSError; paths are whole ones, divided by `/`."""
+class LocalPlace:
+    """Folders of this machine. All methods raise OSError; paths are whole ones, divided by `/`."""
 
     def look(self, path: str) -> File | None:
         """The file at `path`, or None for a folder."""
-
-    def listing(self, folder: str, *, every: bool = False) -> tuple[list[File], list[str]]:
-        """Files and folders right inside a folder, sorted; no hidden ones and no links.
-
-        `every`: hidden ones too, and the files that links lead to; a link to nothing has size -1.
-        """
-
-    def matches(self, pattern: str) -> list[str]:
-        """Paths that match a glob; `**` crosses folders."""
-
-    def tag(self, file: File) -> str:
-        """What changes with a file's content, read from its ends where nothing else tells."""
-
-    def store(self, file: File) -> Store:
-        """Its bytes, to be read any number of times as a whole."""
-
-    def ranges(self, file: File) -> Store:
-        """Its bytes, of which only single ranges are read: nothing else is fetched."""
-
-
-class LocalPlace:
-    """Folders of this machine."""
-
-    def look(self, path: str) -> File | None:
-        """See Place."""
         status = Path(path).stat()
         if S_ISDIR(status.st_mode):
             return None
@@ -84,7 +59,10 @@ class LocalPlace:
         return _local(path, status)
 
     def listing(self, folder: str, *, every: bool = False) -> tuple[list[File], list[str]]:
-        """See Place."""
+        """Files and folders right inside a folder, sorted; no hidden ones and no links.
+
+        `every`: hidden ones too, and the files that links lead to; a link to nothing has size -1.
+        """
         files, folders = [], []
         with os.scandir(folder) as entries:
             for entry in islice(entries, MAX_ENTRIES):
@@ -101,22 +79,25 @@ class LocalPlace:
         return sorted(files, key=lambda file: file.path), sorted(folders)
 
     def matches(self, pattern: str) -> list[str]:
-        """See Place."""
+        """Paths that match a glob; `**` crosses folders."""
         found = islice(glob.iglob(pattern, recursive=True), MAX_ENTRIES)  # noqa: PTH207
         return sorted(path.rstrip("/") for path in found)
 
     def tag(self, file: File) -> str:
-        """See Place; the CRC of a gzip and the directory of a zip lie at the end."""
+        """What changes with a file's content, read from its ends where nothing else tells.
+
+        The CRC of a gzip and the directory of a zip lie at the end.
+        """
         with FileStore(Path(file.path)).open() as reader:
             ends = reader.read_at(0, _TAG_PIECE)
             ends += reader.read_at(max(0, reader.size - _TAG_PIECE), _TAG_PIECE)
         return hashlib.blake2b(ends, digest_size=8).hexdigest()
 
     def store(self, file: File) -> Store:
-        """See Place."""
+        """Its bytes, to be read any number of times as a whole."""
         return FileStore(Path(file.path))
 
-    ranges = store
+    ranges = store  # of which only single ranges are read: nothing else is fetched
 
 
 def _local(path: str, status: os.stat_result) -> File:
@@ -234,12 +215,12 @@ class RemotePlace:
     scheme: str
 
     def look(self, path: str) -> File | None:
-        """See Place."""
+        """See LocalPlace."""
         info = _asked(lambda: self.fs.info(self._inner(path)))
         return self._file(info) if info["type"] == "file" else None
 
     def listing(self, folder: str, *, every: bool = False) -> tuple[list[File], list[str]]:
-        """See Place."""
+        """See LocalPlace."""
         inner = self._inner(folder)
         infos = _asked(lambda: self.fs.ls(inner, detail=True))[:MAX_ENTRIES]
         files, folders = [], []
@@ -256,16 +237,16 @@ class RemotePlace:
         return sorted(files, key=lambda file: file.path), sorted(folders)
 
     def matches(self, pattern: str) -> list[str]:
-        """See Place."""
+        """See LocalPlace."""
         found = _asked(lambda: self.fs.glob(self._inner(pattern)))
         return sorted(self._outer(str(path).rstrip("/")) for path in found[:MAX_ENTRIES])
 
     def tag(self, file: File) -> str:
-        """See Place: nothing is read, the place has told what it knows."""
+        """See LocalPlace: nothing is read, the place has told what it knows."""
         return file.tag or (f"{file.size}-{file.mtime}" if file.mtime else "")
 
     def store(self, file: File) -> Store:
-        """See Place: fetched once, into memory or a nameless temporary file."""
+        """See LocalPlace: fetched once, into memory or a nameless temporary file."""
         if file.size > FETCH_LIMIT:
             raise OSError(f"more than {FETCH_LIMIT} bytes: not fetched")
 
@@ -277,16 +258,12 @@ class RemotePlace:
                     size += spool.write(block)
                     if size > FETCH_LIMIT:
                         raise OSError(f"more than {FETCH_LIMIT} bytes: not fetched")
-            if size > IN_MEMORY:
-                spool.flush()
-                return SpoolStore(spool, size)
-            spool.seek(0)
-            return BytesStore(spool.read())
+            return spooled(spool, size, IN_MEMORY)
 
         return _asked(fetch)
 
     def ranges(self, file: File) -> Store:
-        """See Place."""
+        """See LocalPlace."""
         return _Ranges(self.fs, self._inner(file.path), file.size)
 
     def _file(self, info: dict[str, Any]) -> File:
@@ -305,6 +282,9 @@ class RemotePlace:
 
     def _outer(self, name: str) -> str:
         return name if is_url(name) else f"{self.scheme}://{name.lstrip('/')}"
+
+
+Place = LocalPlace | RemotePlace
 
 
 def _when(info: dict[str, Any]) -> float:

@@ -123,6 +123,16 @@ class SpoolStore:
         yield _FdReader(self.file.fileno(), self.size)
 
 
+def spooled(spool: IO[bytes], size: int, most: int) -> Store:
+    """What was written to a spooled file: the file itself if it is long."""
+    if size > most:
+        spool.flush()
+        return SpoolStore(spool, size)
+    with spool:
+        spool.seek(0)
+        return BytesStore(spool.read())
+
+
 def reason(error: Exception) -> str:
     """What an error of reading says, for a note."""
     text = (error.strerror if isinstance(error, OSError) else None) or str(error)
@@ -136,16 +146,20 @@ IN_MEMORY = 16 << 20  # bytes of a member that may be kept in memory
 _GZIP_HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
 
 
-class _SliceReader(NamedTuple):
+class SliceReader(NamedTuple):
+    """`size` bytes of another reader from `start` on."""
+
     reader: Reader
     start: int
     size: int
 
     def read_at(self, offset: int, length: int) -> bytes:
+        """See Reader."""
         length = min(length, self.size - offset)
         return self.reader.read_at(self.start + offset, length) if length > 0 else b""
 
     def data_from(self, offset: int) -> int:
+        """See `data_from`."""
         return min(data_from(self.reader, self.start + offset) - self.start, self.size)
 
 
@@ -160,7 +174,7 @@ class SliceStore(NamedTuple):
     def open(self) -> Iterator[Reader]:
         """Open the whole store and read in it; see Store."""
         with self.store.open() as reader:
-            yield _SliceReader(reader, self.start, self.size)
+            yield SliceReader(reader, self.start, self.size)
 
 
 class _JoinedReader(NamedTuple):
@@ -199,7 +213,7 @@ class JoinedStore(NamedTuple):
     def open(self) -> Iterator[Reader]:
         """Open the whole store and read in it; see Store."""
         with self.store.open() as reader:
-            yield _joined([_SliceReader(reader, start, size) for start, size in self.spans])
+            yield _joined([SliceReader(reader, start, size) for start, size in self.spans])
 
 
 class GzipStore(NamedTuple):

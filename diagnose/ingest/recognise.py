@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -63,20 +64,13 @@ def source_of(
         size=size,
         chunks=TextChunks(store, opened, budget) if as_text else no_chunks,
         content=Content(store, opened, budget) if whole else bytes,
-        rank=hints.rank,
-        local_rank=hints.local_rank,
-        task=hints.task,
-        node=hints.node,
-        host=hints.host,
-        attempt=hints.attempt,
-        pid=hints.pid,
-        pod=hints.pod,
         mtime=mtime,
         note="; ".join(part for part in (opened.note, cut) if part),
         notes=budget.notes,
         unread=budget.unread,
         container=opened.container,
         budget=budget if budget.archive else None,
+        **asdict(hints),
     )
 
 
@@ -142,27 +136,24 @@ def parts_of(source: Source) -> list[Source]:
     return [_part(source, chunks.store, name, own) for name, own in spans.items()]
 
 
+def _inside(source: Source, store: Store, size: int, name: str, hints: PathHints) -> Source:
+    """What is under a name in a source."""
+    budget, name = source.budget and source.budget.apart(), f"{source.name}!{name}"
+    return source_of(store, name, size, budget, mtime=source.mtime, hints=hints)
+
+
 def _excerpts(source: Source) -> Iterator[Source]:
     for given, text in logs_of(source.content(), source.name):
-        name, data = f"{source.name}!{printable(given)}", text.encode(errors="replace")
-        yield source_of(
-            BytesStore(data), name, len(data), source.budget and source.budget.apart(),
-            mtime=source.mtime, hints=read_path(name),
-        )  # fmt: skip
+        name, data = printable(given), text.encode(errors="replace")
+        hints = read_path(f"{source.name}!{name}")
+        yield _inside(source, BytesStore(data), len(data), name, hints)
 
 
 def _part(source: Source, store: Store, name: str, spans: Sequence[tuple[int, int]]) -> Source:
     """One of the files, of all stretches of the source that are its own."""
     size = sum(own for _, own in spans)
     part = SliceStore(store, *spans[0]) if len(spans) == 1 else JoinedStore(store, spans)
-    return source_of(
-        part,
-        f"{source.name}!{name}",
-        size,
-        source.budget and source.budget.apart(),
-        mtime=source.mtime,
-        hints=read_path(name),
-    )
+    return _inside(source, part, size, name, read_path(name))
 
 
 def _headings(reader: Reader) -> list[_Heading]:
@@ -212,12 +203,7 @@ def cells_of(source: Source, store: Store) -> list[Source]:
             count = cell.get("execution_count")
             name = f"In[{count}]" if isinstance(count, int) else f"cell {number}"
             data = text.encode(errors="replace")
-            found.append(
-                source_of(
-                    BytesStore(data), f"{source.name}!{name}", len(data),
-                    source.budget and source.budget.apart(), mtime=source.mtime,
-                )
-            )  # fmt: skip
+            found.append(_inside(source, BytesStore(data), len(data), name, _NO_HINTS))
     return found or [source]
 
 

@@ -38,30 +38,27 @@ class Described(NamedTuple):
 
 # Enough of the common ones to name what lies about in a job's folder; the rest is told by its
 # bytes.
-_MAGIC: list[tuple[re.Pattern[bytes], Described]] = [
-    (expression(rb"\x7fELF"), Described("binary", "ELF program, library or core dump")),
+_MAGIC: list[tuple[bytes, str, Container | None]] = [
+    (rb"\x7fELF", "ELF program, library or core dump", None),
+    (rb"PK\x03\x04[\s\S]{26}[^\0]{0,256}?/(?:data\.pkl|\.format_version)", "torch.save file", None),
+    (rb"PK\x03\x04|PK\x05\x06", "zip archive", Container.ARCHIVE),
+    (rb"7z\xbc\xaf\x27\x1c", "7z archive", Container.OTHER_ARCHIVE),
+    (rb"Rar!\x1a\x07", "rar archive", Container.OTHER_ARCHIVE),
+    (rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a", "image", None),
+    (rb"%PDF-", "PDF", None),
+    (rb"SQLite format 3\0", "SQLite database", None),
+    (rb"\x89HDF\r\n\x1a\n", "HDF5 file", None),
+    (rb"PAR1|ARROW1", "Parquet or Arrow data", None),
+    (rb"\x93NUMPY", "NumPy array", None),
     (
-        expression(rb"PK\x03\x04[\s\S]{26}[^\0]{0,256}?/(?:data\.pkl|\.format_version)"),
-        Described("binary", "torch.save file"),
+        rb'[\s\S]{4}\0{4}\{\s*"(?:__metadata__"|[^"]{1,512}"\s*:\s*\{\s*"dtype")',
+        "safetensors", None,
     ),
-    (expression(rb"PK\x03\x04|PK\x05\x06"), Described("binary", "zip archive", Container.ARCHIVE)),
-    (
-        expression(rb"7z\xbc\xaf\x27\x1c"),
-        Described("binary", "7z archive", Container.OTHER_ARCHIVE),
-    ),
-    (expression(rb"Rar!\x1a\x07"), Described("binary", "rar archive", Container.OTHER_ARCHIVE)),
-    (expression(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a"), Described("binary", "image")),
-    (expression(rb"%PDF-"), Described("binary", "PDF")),
-    (expression(rb"SQLite format 3\0"), Described("binary", "SQLite database")),
-    (expression(rb"\x89HDF\r\n\x1a\n"), Described("binary", "HDF5 file")),
-    (expression(rb"PAR1|ARROW1"), Described("binary", "Parquet or Arrow data")),
-    (expression(rb"\x93NUMPY"), Described("binary", "NumPy array")),
-    (
-        expression(rb'[\s\S]{4}\0{4}\{\s*"(?:__metadata__"|[^"]{1,512}"\s*:\s*\{\s*"dtype")'),
-        Described("binary", "safetensors"),
-    ),
-    (expression(rb"\x04\x22\x4d\x18"), Described("binary", "lz4 data", Container.OTHER_CODEC)),
-    (expression(rb"[\s\S]{257}ustar"), Described("binary", "tar archive", Container.ARCHIVE)),
+    (rb"\x04\x22\x4d\x18", "lz4 data", Container.OTHER_CODEC),
+    (rb"[\s\S]{257}ustar", "tar archive", Container.ARCHIVE),
+]  # fmt: skip
+_FORMS = [
+    (expression(magic), Described("binary", what, container)) for magic, what, container in _MAGIC
 ]
 _PICKLE = expression(rb"\x80[\x02-\x05]")
 _RAS = expression(rb"CUDA runtime version \d|PEER_[A-Z]|\"nccl_version\"")
@@ -122,7 +119,7 @@ def describe(head: bytes, name: str) -> Described:
         return Described(special, "", _kept_by(special, plain))
     if _PICKLE.match(head) and _is_dump(head):
         return Described("fr_dump")
-    for magic, described in _MAGIC:
+    for magic, described in _FORMS:
         if magic.match(head):
             return described
     if _PICKLE.match(head):

@@ -10,7 +10,6 @@ of characters as a whole before judging it: no line costs more than linear time.
 
 from __future__ import annotations
 
-import json
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,24 +18,16 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import import_module
 from itertools import accumulate
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from diagnose.formats import data
 from diagnose.lazy import expression
 from diagnose.redact.views import Span, encoded, lowered
 
 
-@cache
-def data(name: str) -> Any:
-    """A file of `formats/secrets`, also from the archive that a node is sent."""
-    loader: Any = __spec__.loader
-    path = Path(__file__).parents[1] / "formats" / "secrets" / f"{name}.json"
-    return json.loads(loader.get_data(str(path)))
-
-
 def words(name: str) -> frozenset[str]:
     """A list of words to look things up in."""
-    return frozenset(" ".join(data("words")[name]).split())
+    return frozenset(" ".join(data("secrets/words")[name]).split())
 
 
 # --- secrets by their name: password=…, "api_key": "…", --token …, HF_TOKEN=… ---------------------
@@ -314,7 +305,7 @@ def kind_of(row: Mapping[str, Any]) -> Kind:
     )
 
 
-KINDS = tuple([kind_of(row) for family in FAMILIES for row in data(family)])
+KINDS = tuple([kind_of(row) for family in FAMILIES for row in data(f"secrets/{family}")])
 
 
 # Where the kinds of a keyword are, by whether it is one of text in lower case.

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from string import ascii_letters, digits
 from typing import NamedTuple
 
+from diagnose.formats import data
 from diagnose.lazy import expression
-from diagnose.redact.credentials import data, drawn, mixed
+from diagnose.redact.credentials import drawn, mixed
 from diagnose.redact.views import Span, View
 
 # RFC 7468 and its PGP and OpenSSH kin; in JSON the newlines are `\n`.
@@ -180,7 +181,7 @@ _RUN = f"[A-Za-z0-9{_SIGNS}]"
 _TOKEN_HEAD = expression(rf"{_RUN}{{1,512}}+")
 _INDENT = expression(r"[ \t]{0,40}(?:[|│>] ?)?")
 # Of the rows of prefixes, what names a process; one of letters alone may be a name and its colon.
-_TAG = rf"(?![\w\s])(?:{data('tags')}) ?"
+_TAG = rf"(?![\w\s])(?:{data('secrets/tags')}) ?"
 _PREFIX = expression(rf"(?:\[[^\]\n]{{1,60}}\]:? ?|\S{{1,60}}[:|>] |{_TAG})+")
 _LABEL, _BRACKET = expression(_TAG), expression(rf"\[|{_TAG}")
 _STAMP = expression(

@@ -16,9 +16,10 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Set
 from functools import lru_cache
 
+from diagnose.formats import data
 from diagnose.lazy import expression
 from diagnose.redact import credentials, multiline
-from diagnose.redact.credentials import PEOPLE, Clues, by_kind, data, kind_of, mixed, words
+from diagnose.redact.credentials import PEOPLE, Clues, by_kind, kind_of, mixed, words
 from diagnose.redact.multiline import wrapped
 from diagnose.redact.views import Span, lowered, plain_lines, through
 
@@ -290,7 +291,7 @@ _TOP_LEVEL = words("top_level")
 _INTERNAL = words("internal")
 _NO_COUNTRY = words("no_country")  # which follow a dot in code and file names more often
 
-_KINDS = tuple(map(kind_of, data("people")))
+_KINDS = tuple(map(kind_of, data("secrets/people")))
 # In lower case a line with a person's name has one of these, or the name is known.
 _WORDS = {"@", "/home", "user", *(word for one in _KINDS for word in one.keywords)}
 PEOPLE_WORDS = tuple([word for word in _WORDS if not any(o in word for o in _WORDS - {word})])

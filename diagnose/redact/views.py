@@ -149,8 +149,9 @@ def encoded(text: str) -> bool:
 def _decoded(text: str) -> Iterator[tuple[str, int, int]]:
     if not text.isascii():
         text = _OTHER.sub(lambda match: _like(match.group()), text)
-    if "+" in text:
-        text = "".join(map(_form, _BLANKS.split(text)))
+    if "+" in text:  # words of a form that was sent, where a plus is a blank
+        words = _BLANKS.split(text)
+        text = "".join(word.replace("+", " ") if _FORM.search(word) else word for word in words)
     done = 0
     for escape in _ESCAPE.finditer(text):
         if done < escape.start():
@@ -174,11 +175,6 @@ def _read(escape: re.Match[str]) -> str:
     else:
         read = chr(int(escape[escape.lastgroup], 16))
     return read if read.isprintable() else " "
-
-
-def _form(word: str) -> str:
-    """A word of a form that was sent, where a plus is a blank."""
-    return word.replace("+", " ") if _FORM.search(word) else word
 
 
 @lru_cache(maxsize=1024)

@@ -13,6 +13,7 @@ import io
 import multiprocessing
 import os
 import pickle
+import resource
 import signal
 import struct
 import sys
@@ -470,8 +471,6 @@ def memory_bound(limit: int) -> Iterator[None]:
     if held is None:
         yield
         return
-    import resource  # noqa: PLC0415  not on every system
-
     resident, reserved = held
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     # Far more is reserved than used: only what may come on top is known.
@@ -506,8 +505,6 @@ class Relief:
         elif now - self._since >= _STUCK_SECONDS:
             self._since, self._left = None, self._left - 1
             soft, hard = bound
-            import resource  # noqa: PLC0415  not on every system
-
             with suppress(OSError, ValueError):  # it ended; there is no more to give
                 resource.prlimit(self._pid, resource.RLIMIT_DATA, (soft + _EXTRA, hard))
 
@@ -517,8 +514,6 @@ def _bound_reached(pid: int) -> tuple[int, int] | None:
     held = _held(pid)
     if held is None:
         return None
-    import resource  # noqa: PLC0415  not on every system
-
     try:
         soft, hard = resource.prlimit(pid, resource.RLIMIT_DATA)
     except OSError:

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from diagnose.catalog import document
-from diagnose.catalog.document import MAX_DEPTH, DocumentError, line_of, read
+from diagnose.catalog.document import MAX_DEPTH, DocumentError, read
 
 LAUGHS = "a: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"b{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12)
@@ -36,30 +36,29 @@ third: |
   lines
 """
     root = read(text.encode())
-    assert root is not None
-    assert root.plain() == {
+    assert root.data == {
         "first": ["a", True, None, "12", "no"],
         "second": {"key": {"on": False, "7": "x"}, "again": {"on": False, "7": "x"}},
         "third": "two\nlines\n",
     }
-    assert [line_of(root, path) for path in (
+    paths: list[list[str | int]] = [
         [], ["first"], ["first", 4], ["second", "key"], ["second", "key", "7"], ["third"],
         ["first", 5], ["second", "none"], ["third", "x"],
-    )] == [2, 2, 2, 4, 4, 6, 2, 3, 6]  # fmt: skip
+    ]  # fmt: skip
+    assert [*map(root.line_of, paths)] == [2, 2, 2, 4, 4, 6, 2, 3, 6]
 
 
 @pytest.mark.usefixtures("loader")
 @pytest.mark.parametrize("text", ["", "# nothing\n", "\n\n"])
 def test_nothing(text: str) -> None:
-    assert read(text.encode()) is None
+    assert read(text.encode()).data is None
 
 
 @pytest.mark.usefixtures("loader")
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 def test_encodings(encoding: str) -> None:
     root = read("a: \u00e9\U0001f600\r\nb: c\r\n".encode(encoding))
-    assert root is not None
-    assert root.plain() == {"a": "\u00e9\U0001f600", "b": "c"}
+    assert root.data == {"a": "\u00e9\U0001f600", "b": "c"}
 
 
 @pytest.mark.usefixtures("loader")
@@ -108,8 +107,7 @@ def test_what_is_refused(data: str | bytes, line: int, problem: str) -> None:
 
 def test_nothing_of_a_document_is_shared() -> None:
     root = read(b"a: &x [b]\nc: *x\n")
-    assert root is not None
-    data = root.plain()
+    data = root.data
     data["a"].append("more")
     assert data["c"] == ["b"]
 

@@ -9,13 +9,13 @@ from diagnose.checkpoint.layouts.rows import layouts, read
 from diagnose.checkpoint.look import Look, Looker
 from diagnose.checkpoint.model import Found
 from diagnose.checkpoint.tree import Folder, Leaf
-from diagnose.ingest.place import File, LocalPlace
+from diagnose.ingest.place import LocalPlace
 
 
 def found(name: str, files: dict[str, tuple[int, float]], step: int | None = None) -> Found:
     """A checkpoint of files with size and time of change."""
     parts = {
-        path: Leaf(File(f"/out/{name}/{path}", size, mtime), LocalPlace())
+        path: Leaf(f"/out/{name}/{path}", size, mtime, place=LocalPlace())
         for path, (size, mtime) in files.items()
     }
     return Found(f"/out/{name}", "made up", parts, step=step)

@@ -20,7 +20,7 @@ class Memory(LocalPlace):
 
 def leaf(name: str, data: bytes, *, on_disk: int | None = None) -> Leaf:
     """A file of this name and content."""
-    return Leaf(File(f"/out/{name}", len(data), 1.0, on_disk=on_disk), Memory(data))
+    return Leaf(f"/out/{name}", len(data), 1.0, on_disk=on_disk, place=Memory(data))
 
 
 def look(name: str, data: bytes, *, verify: bool = False) -> Look:

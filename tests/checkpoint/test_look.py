@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -181,7 +182,7 @@ class Broken(LocalPlace):
 
 
 def test_errors_of_reading_are_unknown() -> None:
-    told = Looker()(Leaf(File("/a.pt", 5, 0.0), Broken(PermissionError(13, "Permission denied"))))
+    told = Looker()(Leaf("/a.pt", 5, 0.0, place=Broken(PermissionError(13, "Permission denied"))))
     assert told == Look("torch", Flaw("unknown", "not read: permission denied"))
 
 
@@ -199,7 +200,7 @@ def test_a_file_that_shrinks_is_unknown() -> None:
 
             return SimpleNamespace(open=lambda: nullcontext(Shrinking()))
 
-    told = Looker()(Leaf(File("/a.pt", 5000, 0.0), Place())).flaw
+    told = Looker()(Leaf("/a.pt", 5000, 0.0, place=Place())).flaw
     assert told == Flaw("unknown", "not read: it shrank while being read")
 
 
@@ -352,5 +353,5 @@ def test_many_large_files_take_no_time(tmp_path: Path) -> None:
 
             return SimpleNamespace(open=opened)
 
-    Looker()(Leaf(one.file, Place()))
+    Looker()(replace(one, place=Place()))
     assert sum(reads) < 20_000

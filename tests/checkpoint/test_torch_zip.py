@@ -209,7 +209,9 @@ def test_sizes_of_64_bits_are_read() -> None:
     end = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 1, 1, len(directory), len(body), 0)
     with BytesStore(body + directory + end).open() as reader:
         (record,) = read_archive(reader).records
-    assert (record.name, record.offset, record.size, record.crc) == ("a/data/0", 0, 4, 7)
+    assert (record.filename, record.header_offset, record.compress_size, record.CRC) == (
+        "a/data/0", 0, 4, 7,
+    )  # fmt: skip
     too_long = extra[:4] + struct.pack("<2Q", 5, 5)
     with BytesStore(body + directory.replace(extra, too_long) + end).open() as reader:
         assert damage(body + directory.replace(extra, too_long) + end) == Flaw(

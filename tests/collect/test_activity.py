@@ -53,7 +53,7 @@ def test_a_sample_of_a_real_process() -> None:
 def test_a_blocked_read_tells_its_file_and_mount(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proc, "_NAMES", {0: "read", 202: "futex"})
+    monkeypatch.setattr(proc, "_NAMES", {"0": "read", "202": "futex"})
     machine.process(20, state="D", call="0 0x5 0x0 0x0 0x0 0x0 0x0 0x7 0x8\n", wchan="rpc_wait")
     machine.open(20, 5, "/data/rows.bin")
     assert waits(20) == [

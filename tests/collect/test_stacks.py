@@ -73,7 +73,7 @@ def test_who_must_not_be_paused_is_not(
 def test_who_waits_for_files_of_others_is_not_paused(
     machine: Machine, sink: Sink, pyspy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes.proc, "_NAMES", {0: "read"})
+    monkeypatch.setattr(processes.proc, "_NAMES", {"0": "read"})
     machine.process(20, call="0 0x5 0x0 0x0 0x0 0x0 0x0 0x7 0x8\n")
     machine.open(20, 5, "/data/rows.bin")
     says("echo Process 20: x")

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from diagnose.formats import table
+from diagnose.formats import data, table
 from diagnose.match.build import blind
 from diagnose.parse.prefix import Prefix, Row, peel
 from diagnose.parse.repeated import peel_repeated, way_of
-from diagnose.redact.credentials import data
 
 from .said import said
 
@@ -60,7 +59,7 @@ def test_no_row_tells_digits_apart() -> None:
 def test_the_table_is_that_of_the_files() -> None:
     """Else `python -m diagnose.formats.table` was not run."""
     assert table.kept() == table._made(table.PREFIXES)
-    assert table.read().tags == data("tags")
+    assert table.read().tags == data("secrets/tags")
 
 
 def test_an_installed_package_looks_at_no_files(monkeypatch: pytest.MonkeyPatch) -> None:

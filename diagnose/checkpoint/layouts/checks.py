@@ -16,7 +16,7 @@ from typing import Any
 
 from diagnose.checkpoint.contents import DamagedError
 from diagnose.checkpoint.layouts.rows import Layout, Row, View, hook, layouts, pattern, read
-from diagnose.checkpoint.model import Flaw, Found
+from diagnose.checkpoint.model import Flaw, FlawKind, Found
 from diagnose.checkpoint.torch_files import read_archive, read_pickle
 from diagnose.checkpoint.tree import Folder, Leaf
 from diagnose.ingest.raw import reason
@@ -263,12 +263,19 @@ def gaps(have: set[int], size: int) -> tuple[Iterator[int], int]:
     return (one for (one,) in some), total
 
 
-def add_missing(found: Found, why: str, names: Iterable[str], total: int) -> None:
-    """A flaw for each of the first missing files, and one for how many more there are."""
+def add_missing(
+    found: Found,
+    why: str,
+    names: Iterable[str],
+    total: int,
+    rest: str = "missing: {} like these",
+    kind: FlawKind = FlawKind.OTHER,
+) -> None:
+    """A flaw for each of the first files that are missing, and one for how many more there are."""
     for name in islice(names, min(total, MOST_NAMED)):
-        found.flaw("partial", why, name)
+        found.flaw("partial", why, name, kind)
     if total > MOST_NAMED:
-        found.flaw("partial", f"missing: {counted(total - MOST_NAMED, 'more file')} like these")
+        found.flaw("partial", rest.format(counted(total - MOST_NAMED, "more file")))
 
 
 def stated(leaf: Leaf | None, keys: Collection[str]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from diagnose.checkpoint.model import FlawKind, Found
 from diagnose.checkpoint.tree import Leaf
 from diagnose.ingest.raw import Reader, reason
 from diagnose.parse.pickles import TruncatedPickleError, UnsafePickleError
-from diagnose.text.ranks import counted
+from diagnose.text.ranks import counted, plural
 
 METADATA = ".metadata"
 TEMPORARY = ".metadata.tmp"
@@ -48,6 +48,7 @@ _STEP = re.compile(
 )
 _OF_DCP = b"torch.distributed.checkpoint"
 
+_ALIKE = "{} with the same problem"
 _SLACK = 60.0  # seconds that a data file may be younger than `.metadata`, besides its writing
 _SLOW_ALL = 200e6  # bytes a second of a slow copy of all files together
 
@@ -108,10 +109,10 @@ def check(view: View) -> None:
     _check_items(found, metadata_files, view.look)
     surplus = [p for p, leaf in data.items() if named and p not in named and leaf.size > 0]
     if surplus and not any(flaw.file in surplus for flaw in found.flaws):
-        verb = "is" if len(surplus) == 1 else "are"
+        verb = plural(len(surplus), "is", "are")
         found.notes.append(
-            f"{len(surplus)} data {_plural('file', len(surplus))} {verb} not in the metadata "
-            f"({surplus[0]}): left from another save"
+            f"{counted(len(surplus), 'data file')} {verb} not in the metadata ({surplus[0]}): "
+            "left from another save"
         )
 
 
@@ -141,7 +142,7 @@ def _never_finished(found: Found, data: Mapping[str, Leaf]) -> None:
     if count:
         shown = ", ".join(str(rank) for rank in islice(missing, MOST_NAMED))
         more = f" and {count - MOST_NAMED:,} more" if count > MOST_NAMED else ""
-        found.notes.append(f"no data file of {_plural('rank', count)} {shown}{more}")
+        found.notes.append(f"no data file of {plural(count, 'rank', 'ranks')} {shown}{more}")
 
 
 def _each_rank(found: Found, data: Mapping[str, Leaf], alone: list[str]) -> None:
@@ -156,11 +157,8 @@ def _each_rank(found: Found, data: Mapping[str, Leaf], alone: list[str]) -> None
 def _metadata_of(found: Found, path: str) -> dict[str, Metadata]:
     """What a metadata file says, by its path; nothing where it cannot be read."""
     leaf = found.parts[path]
-    if leaf.size < 0:
-        found.flaw("partial", "is a dangling link", path)
-        return {}
-    if leaf.size == 0:
-        found.flaw("partial", "is empty", path)
+    if leaf.size <= 0:
+        found.flaw("partial", "is empty" if leaf.size == 0 else "is a dangling link", path)
         return {}
     try:
         with leaf.open() as reader:
@@ -279,10 +277,11 @@ def _overwritten(found: Found, data: Mapping[str, Leaf], commits: Mapping[str, L
     if len(after) == len(timed):
         why = f"is {span(apart)} older than all data files: the save that wrote them did not finish"
         older = [path for path, leaf in commits.items() if leaf.mtime < after[0][0]]
-        _tell(found, why, older, FlawKind.OLDER)
+        add_missing(found, why, older, len(older), _ALIKE, FlawKind.OLDER)
     else:
         why = f"changed {span(apart)} after the metadata: by a later save that did not finish"
-        _tell(found, why, [path for _, path in after], FlawKind.TIME)
+        later = (path for _, path in after)
+        add_missing(found, why, later, len(after), _ALIKE, FlawKind.TIME)
 
 
 def _stale(found: Found, data: Mapping[str, Leaf]) -> None:
@@ -292,22 +291,9 @@ def _stale(found: Found, data: Mapping[str, Leaf]) -> None:
     if early:
         apart = span(-apart_by[early[0]])
         why = f"was written {apart} before all others: left over from an earlier save"
-        _tell(found, why, early, FlawKind.OLDER)
+        add_missing(found, why, early, len(early), _ALIKE, FlawKind.OLDER)
 
 
 def _timed(data: Mapping[str, Leaf]) -> list[tuple[float, str]]:
     """Files that hold something by the time they were changed."""
     return sorted((leaf.mtime, path) for path, leaf in data.items() if leaf.size > 0 < leaf.mtime)
-
-
-def _tell(found: Found, why: str, paths: list[str], kind: FlawKind) -> None:
-    for path in paths[:MOST_NAMED]:
-        found.flaw("partial", why, path, kind)
-    if len(paths) > MOST_NAMED:
-        found.flaw(
-            "partial", f"{counted(len(paths) - MOST_NAMED, 'more file')} with the same problem"
-        )
-
-
-def _plural(word: str, count: int) -> str:
-    return word if count == 1 else f"{word}s"

@@ -295,7 +295,7 @@ def check_weights(view: View) -> None:
     for series in weights.series:
         families[series.stem, series.end].append(series)
     for family in islice(families.values(), _MOST_FAMILIES):
-        loose = {one for one in family if not _named(one, weights.series[one], named)}
+        loose = {one for one in family if named.isdisjoint(map(one.name, weights.series[one]))}
         for one in islice((one for one in family if one not in loose), _MOST_FAMILIES):
             names = map(one.name, sorted(weights.series[one]))
             for name in islice((name for name in names if name not in named), MOST_NAMED):
@@ -309,7 +309,7 @@ def check_weights(view: View) -> None:
                 f"no index names {shard} and similar shards: left over from another save"
             )
         elif len(loose) > 1:
-            counts = " and ".join(str(one.count) for one in sorted(loose, key=_count)[:MOST_NAMED])
+            counts = " and ".join(map(str, sorted(one.count for one in loose)[:MOST_NAMED]))
             found.flaw("corrupt", f"shards of different saves, of {counts} files, are mixed", shard)
         else:
             _check_series(found, first, weights.series[first])
@@ -332,14 +332,6 @@ class _Weights:
 def series_of(match: re.Match[str]) -> Series:
     """The series that a shard is of."""
     return Series(match["stem"], int(match["count"]), match["end"])
-
-
-def _named(series: Series, numbers: set[int], named: set[str]) -> bool:
-    return any(series.name(number) in named for number in numbers)
-
-
-def _count(series: Series) -> int:
-    return series.count
 
 
 def _mapped(found: Found, name: str, looks: Mapping[str, Look]) -> dict[str, list[str]] | None:

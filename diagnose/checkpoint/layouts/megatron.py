@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
 from itertools import product
 from typing import Any, TypeGuard
 
@@ -45,8 +44,7 @@ def check_dist(view: View) -> None:
     if "common.pt" not in found.parts:
         view.flaw("partial", "missing: the state shared by all ranks", "common.pt")
     _check_step(view, "common.pt")
-    arrays = any(map(is_array, view.folder.folders.values()))
-    if backend == "zarr" or (arrays and not dcp.is_dcp(view)):
+    if backend == "zarr" or (has_arrays(view) and not dcp.is_dcp(view)):
         found.layout = found.layout.replace("torch_dist", "zarr")
         for name, inside in view.folder.folders.items():
             check_array(found, name, inside)
@@ -152,13 +150,15 @@ def check_array(found: Found, name: str, folder: Folder) -> None:
         found.flaw("partial", "missing: it describes the tensor", path)
         return
     try:
-        data = _described(leaf)
+        with leaf.open() as reader:
+            data = parse(reader.read_at(0, SMALL))
     except OSError as error:
         found.flaw("unknown", f"not read: {reason(error)}", path)
         return
     except DamagedError as error:
         found.flaw(error.flaw.state, error.flaw.why, path)
         return
+    data = data if isinstance(data, dict) else {}
     shape, chunks = data.get("shape"), data.get("chunks")
     if not (_sizes(shape) and _sizes(chunks) and len(shape) == len(chunks)):
         found.flaw("corrupt", "does not describe a tensor", path)
@@ -168,8 +168,9 @@ def check_array(found: Found, name: str, folder: Folder) -> None:
     if total > _MAX_CHUNKS:
         found.notes.append(f"{path}: {total:,} chunks, not checked")
         return
-    keys = _keys(grid, "/" if data.get("dimension_separator") == "/" else ".")
+    separator = "/" if data.get("dimension_separator") == "/" else "."
     inside = dict(folder.leaves())
+    keys = (separator.join(map(str, numbers)) or "0" for numbers in product(*map(range, grid)))
     missing = [key for key in keys if key not in inside]
     why = f"missing: {total - len(missing)} of {total} chunks of the tensor exist"
     add_missing(found, why, (f"{name}/{key}" for key in missing), len(missing))
@@ -178,12 +179,6 @@ def check_array(found: Found, name: str, folder: Folder) -> None:
         if is_chunk(key) and (chunk.size <= 0 or chunk.size != (size or chunk.size)):
             why = f"has {max(0, chunk.size):,} of {size:,} bytes" if size else "is empty"
             found.flaw("partial", why, f"{name}/{key}")
-
-
-def _described(leaf: Leaf) -> dict[str, Any]:
-    with leaf.open() as reader:
-        data = parse(reader.read_at(0, SMALL))
-    return data if isinstance(data, dict) else {}
 
 
 def _bytes(data: dict[str, Any], chunks: list[int]) -> int | None:
@@ -203,9 +198,3 @@ def _sizes(value: object) -> TypeGuard[list[int]]:
         and len(value) <= 32
         and all(type(size) is int and 0 < size < 1 << 53 for size in value)
     )
-
-
-def _keys(grid: list[int], separator: str) -> Iterator[str]:
-    """Names of the chunks; that of a single number is `0`."""
-    for numbers in product(*map(range, grid)):
-        yield separator.join(map(str, numbers)) or "0"

@@ -52,7 +52,9 @@ class Layout:
         view = View(folder, self.row, look)
         if not view.holds(self.row["is"]):
             return None
-        return view.read(self.name, self.step_of(folder.name) if step is None else step)
+        found = view.read(self.name, self.step_of(folder.name) if step is None else step)
+        found.by = self
+        return found
 
     def step_of(self, name: str) -> int | None:
         """What the name of a folder says."""

@@ -12,7 +12,7 @@ import re
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,7 @@ from diagnose.collect import bundle
 from diagnose.collect.bundle import Node
 from diagnose.collect.node import read_document
 from diagnose.collect.reach.frames import split
-from diagnose.collect.reach.ways import Call, Plan, environment, last_line
+from diagnose.collect.reach.ways import Call, Plan, last_line
 from diagnose.ingest.archive_formats import BLOCK, Entry, StreamFeed, is_tar, short, tar_entries
 from diagnose.ingest.source import Budget
 from diagnose.runtime.children import Ending, run
@@ -77,7 +77,7 @@ class _Join:
 
     folder: Path
     limits: Limits
-    environment: dict[str, str] | None
+    environment: Mapping[str, str] | None
     stop: Event = field(default_factory=Event)
     lock: Lock = field(default_factory=Lock)
 
@@ -182,7 +182,7 @@ def gather(
     `done` is called as they come, in this thread. When `stop` is set what runs is ended, and what
     has come is kept.
     """
-    join = _Join(folder, limits, environment(plan.clean, plan.keep), stop or Event())
+    join = _Join(folder, limits, plan.environment, stop or Event())
     results: dict[int, Reached] = {}
     with ThreadPoolExecutor(max(1, min(limits.at_once, len(plan.calls)))) as pool:
         todo: dict[Future[Reached], int] = {

@@ -23,7 +23,7 @@ from pathlib import Path
 from diagnose.collect.reach.older import OLDEST
 
 PACKAGE = Path(__file__).parents[2]
-SECRETS = PACKAGE / "formats" / "secrets"  # what `redact` reads
+FORMATS = PACKAGE / "formats"
 SPY = "bin/py-spy"
 ABOUT = "bin/about.json"
 _ENTRY = "diagnose.collect.reach.remote"
@@ -135,7 +135,7 @@ def program() -> bytes:
         for name, path in sorted(modules(_ENTRY).items()):
             end = "/__init__.py" if path.name == "__init__.py" else ".py"
             add(name.replace(".", "/") + end, path.read_bytes())
-        for path in sorted(SECRETS.glob("*.json")):
+        for path in (FORMATS / "nodes.json", *sorted((FORMATS / "secrets").glob("*.json"))):
             add(path.relative_to(PACKAGE.parent).as_posix(), path.read_bytes())
         # The py-spy that is installed here: one file without libraries of its own.
         beside = str(Path(sys.executable).parent)

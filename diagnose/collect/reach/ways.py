@@ -65,15 +65,13 @@ class Call:
 class Plan:
     """How the nodes of a job are reached; `problems` are lines for people.
 
-    clean: Variables with these prefixes would change what the launcher does, and are left out of
-        its environment; `keep` are exceptions.
+    environment: That of the launcher; None: that of this process.
     """
 
     via: str
     calls: list[Call] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    clean: tuple[str, ...] = ()
-    keep: frozenset[str] = frozenset()
+    environment: Mapping[str, str] | None = None
 
 
 class ToolError(Exception):
@@ -107,31 +105,18 @@ def last_line(data: bytes) -> str:
     return (telling or lines or [""])[-1]
 
 
-def environment(
-    clean: tuple[str, ...], keep: frozenset[str] = frozenset()
-) -> dict[str, str] | None:
-    """That of this process without variables of these prefixes; None: as it is."""
-    if not clean:
-        return None
+def environment(clean: tuple[str, ...]) -> dict[str, str]:
+    """That of this process without variables of these prefixes."""
     return {
         name: value
         for name, value in os.environ.items()
-        if name in keep or not name.startswith(clean)
+        if name in SLURM_KEEP or not name.startswith(clean)
     }
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A running job of one number: an element of an array, or a part of a heterogeneous job."""
-
-    name: str
-    number: str
-    nodes: str
 
 
 def slurm(job: str, start: Start) -> Plan:
     """A call for each node of a running job, by its number: `81922`, `81922_4`, `81922+1`."""
-    found = Plan("slurm", clean=SLURM_CLEAN, keep=SLURM_KEEP)
+    found = Plan("slurm", environment=environment(SLURM_CLEAN))
     found.problems = [line for tool in ("srun", "squeue", "scontrol") for line in absent(tool)][:1]
     if found.problems:
         return found
@@ -139,35 +124,36 @@ def slurm(job: str, start: Start) -> Plan:
         found.problems = [f"{job[:100]!a} is no job of Slurm"]
         return found
     try:
-        for part in _parts(job):
-            found.calls += [_srun_call(part.number, node, start) for node in _names(part.nodes)]
+        for _, number, nodes in _parts(job):
+            found.calls += [_srun_call(number, node, start) for node in _names(nodes)]
     except ToolError as error:
         found.problems.append(f"job {job}: {error}")
     return found
 
 
-def _parts(job: str) -> list[_Part]:
-    """What of a job is running. Raises ToolError."""
-    answer = ask(
-        ["squeue", "--noheader", f"--jobs={job}", "--format=%i|%A|%T|%N"],
-        environment(SLURM_CLEAN, SLURM_KEEP),
-    )
-    rows = [line.strip().split("|") for line in answer.decode("utf-8", "replace").splitlines()]
-    rows = [row for row in rows if len(row) == 4]
-    running = [_Part(name, number, nodes) for name, number, state, nodes in rows
-               if state == "RUNNING" and nodes]  # fmt: skip
+def _parts(job: str) -> list[tuple[str, str, str]]:
+    """The names, numbers and nodes of what of a job is running. Raises ToolError.
+
+    That are an element of an array, or the parts of a heterogeneous job.
+    """
+    words = ["squeue", "--noheader", f"--jobs={job}", "--format=%i|%A|%T|%N"]
+    answer = ask(words, environment(SLURM_CLEAN)).decode("utf-8", "replace")
+    rows = [row for line in answer.splitlines() if len(row := line.strip().split("|")) == 4]
+    running = [
+        (name, number, nodes) for name, number, state, nodes in rows if state == "RUNNING" and nodes
+    ]
     if not running:
         states = sorted({row[2].lower() for row in rows})
         raise ToolError(f"it is not running ({', '.join(states) or 'it has ended'})")
-    if len(running) > 1 and all("_" in part.name for part in running):
-        some = ", ".join(part.name for part in running[:3])
+    if len(running) > 1 and all("_" in name for name, _, _ in running):
+        some = ", ".join(name for name, _, _ in running[:3])
         raise ToolError(f"it is an array of {len(running)} jobs: name one of them, as {some}")
     return running
 
 
 def _names(nodes: str) -> list[str]:
     """The names in a node list of Slurm. Raises ToolError."""
-    answer = ask(["scontrol", "show", "hostnames", nodes], environment(SLURM_CLEAN, SLURM_KEEP))
+    answer = ask(["scontrol", "show", "hostnames", nodes], environment(SLURM_CLEAN))
     names = answer.decode("utf-8", "replace").split()
     if not names or not all(map(_NODE.fullmatch, names)):
         raise ToolError(f"scontrol gave no names for its nodes {nodes[:100]!a}")
@@ -185,31 +171,25 @@ def _srun_call(number: str, node: str, start: Start) -> Call:
     return Call(node, command, start.stdin)
 
 
-def kubernetes(
-    selector: str,
-    start: Start,
-    *,
-    namespace: str | None = None,
-    container: str | None = None,
-    context: str | None = None,
-) -> Plan:
+def kubernetes(asked: Asked, start: Start) -> Plan:
     """A call for each running pod of a label selector; the others are problems."""
+    selector, namespace = asked.kubernetes, asked.namespace
     found = Plan("kubernetes", problems=absent("kubectl"))
     if found.problems:
         return found
     kubectl = ["kubectl"]
-    kubectl += [f"--context={context}"] if context else []
+    kubectl += [f"--context={asked.context}"] if asked.context else []
     kubectl += [f"--namespace={namespace}"] if namespace else []
     try:
         answer = ask([*kubectl, "get", "pods", f"--selector={selector}", "--output=json"])
         pods = json.loads(answer)["items"]
         for pod in pods:
             name, phase = pod["metadata"]["name"], pod["status"].get("phase", "Unknown")
-            inside = _container(pod, container)
+            inside = _container(pod, asked.container)
             if phase != "Running":
                 found.problems.append(f"pod {name} is {phase.lower()}: not reached")
             elif inside is None:
-                found.problems.append(f"pod {name} has no container {container}: not reached")
+                found.problems.append(f"pod {name} has no container {asked.container}: not reached")
             else:
                 command = (*kubectl, "exec", "--stdin", name, f"--container={inside}", "--")
                 found.calls.append(Call(name, (*command, *start.words), start.stdin))
@@ -269,7 +249,7 @@ def launched(launcher: str, start: Start) -> Plan:
     if not words:
         raise InputError("--via is empty")
     missing = absent(words[0])
-    found = Plan(launcher, problems=missing, clean=LAUNCHER_CLEAN)
+    found = Plan(launcher, problems=missing, environment=environment(LAUNCHER_CLEAN))
     if not missing:
         found.calls = [Call(words[0].rpartition("/")[2], (*words, *start.words), lines=True)]
     return found
@@ -315,13 +295,7 @@ def plan(
     if asked.slurm:
         return slurm(asked.slurm, start)
     if asked.kubernetes:
-        return kubernetes(
-            asked.kubernetes,
-            start,
-            namespace=asked.namespace,
-            container=asked.container,
-            context=asked.context,
-        )
+        return kubernetes(asked, start)
     if asked.hosts:
         return ssh(read_hosts(asked.hosts), start)
     return launched(asked.via or "", start)
