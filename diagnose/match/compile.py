@@ -96,11 +96,6 @@ class Matcher:
         )
         self.catalog = catalog
 
-    @property
-    def marks_all(self) -> bool:
-        """Whether each line in which there is anything but per-step patterns is `marked`."""
-        return self._everywhere is None
-
     @cached_property
     def shapes(self) -> ShapeTable:
         """What is known of lines by their shape so far."""
@@ -119,15 +114,8 @@ class Matcher:
 
     def scan(self, data: bytes) -> Scanned:
         """What is in `data`."""
-        return self.scan_lines(data, *self.marked(data))
-
-    def marked(self, data: bytes) -> tuple[list[Span], CallMarks]:
-        """The lines in which there may be anything but per-step patterns; NCCL's calls."""
-        return ([], CallMarks()) if self._marks is None else marked_lines(self._marks, data)
-
-    def scan_lines(self, data: bytes, spans: Sequence[Span], calls: CallMarks) -> Scanned:
-        """What is in `data`, by what `marked` said of it."""
-        in_lines = _in_all(data) if dense(spans, data) else _in_lines(data, spans)
+        spans, calls = ([], CallMarks()) if self._marks is None else marked_lines(self._marks, data)
+        in_lines = _in_all(data) if _dense(spans, data) else _in_lines(data, spans)
         found = [*hits_of(self._everywhere, data), *in_lines(self._rest), *in_lines(self._bulk)]
         codes = len(self.patterns)
         words = [(-1 - number, to) for number, to in in_lines(self._words)]
@@ -249,7 +237,7 @@ def _automaton(raw: bytes) -> Automaton | None:
     return Automaton(hs.loadb(raw, hs.HS_MODE_BLOCK)) if raw else None
 
 
-def dense(spans: Sequence[Span], data: bytes) -> bool:
+def _dense(spans: Sequence[Span], data: bytes) -> bool:
     """Whether these lines are most of the data."""
     size: int = sum(map(_END, spans)) - sum(map(_START, spans))
     return size > _DENSE * len(data)

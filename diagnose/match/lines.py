@@ -66,14 +66,11 @@ class Reading:
     alike: ShapeMeaning | None = field(default=None, repr=False, compare=False)
 
 
-def segments(
-    chunk: Chunk, hits: Iterable[tuple[int, int]], place: int, spans: Sequence[tuple[int, int]] = ()
-) -> Iterator[Reading]:
+def segments(chunk: Chunk, hits: Iterable[tuple[int, int]], place: int) -> Iterator[Reading]:
     """The segments (lines, cut at carriage returns too) around the hits, in order.
 
-    `place` is that of the chunk's start. `spans` are lines that are known, without the others.
+    `place` is that of the chunk's start.
     """
-    known = _Known(chunk, spans)
     number = start = end = first = -1
     patterns: list[int] = []
     for pattern, to in hits:
@@ -83,34 +80,11 @@ def segments(
             continue
         if patterns:
             yield _made(chunk, number, start, end, patterns, first, place)
-        number, start, end = chunk.line_at(to) or known.at(to) or _bounds(chunk, to)
+        number, start, end = chunk.line_at(to) or _bounds(chunk, to)
         first = to
         patterns = [pattern]
     if patterns:
         yield _made(chunk, number, start, end, patterns, first, place)
-
-
-class _Known:
-    """Lines of a chunk that are known, which are walked through once."""
-
-    def __init__(self, chunk: Chunk, spans: Sequence[tuple[int, int]]) -> None:
-        self._data = chunk.data
-        self._spans = iter(spans)
-        self._span = next(self._spans, None)
-        self._number = self._counted = 0
-
-    def at(self, to: int) -> tuple[int, int, int] | None:
-        """Number, start and end of the line of a place that is below the last one, if known."""
-        while self._span is not None and self._span[1] < to:
-            self._span = next(self._spans, None)
-        if self._span is None:
-            return None
-        start, end = self._span
-        if start > to or end - start > LINE_WINDOW:
-            return None
-        self._number += self._data.count(b"\n", self._counted, start)
-        self._counted = start
-        return self._number, start, end
 
 
 def _bounds(chunk: Chunk, to: int) -> tuple[int, int, int]:
