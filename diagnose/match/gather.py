@@ -18,14 +18,7 @@ from diagnose.ingest.source import Chunk
 from diagnose.match.cadence import LIMIT, REACH, Beginning, beginnings
 from diagnose.match.calls import CallMarks, Noted, marks_in, with_init
 from diagnose.match.compile import Matcher
-from diagnose.match.lines import (
-    TEXT_LIMIT,
-    VISIBLE,
-    Reading,
-    first_lines,
-    last_lines,
-    segments,
-)
+from diagnose.match.lines import TEXT_LIMIT, VISIBLE, Reading, first_lines, last_lines, segments
 from diagnose.match.shapes import Asked, Ends, Form, Runs, runs
 from diagnose.match.steps import (
     TAIL_MAX,
@@ -421,16 +414,6 @@ def _readings(
     """
     for number, at, end, form in lines:
         if form.found and form.found != _NOTHING:
-            line, offset = _where(chunk, number, at)
+            line, offset = chunk.number(number), chunk.offset_at(at, number)
             for patterns in filter(None, form.found):
                 yield Reading(place + at, line, offset, chunk.data[at:end], patterns)
-
-
-def _where(chunk: Chunk, number: int, at: int) -> tuple[int, int]:
-    """Number and offset in its source of a line of a chunk."""
-    line, offset = chunk.first_line + number, chunk.offset + at
-    if chunk.lines is not None:
-        line = chunk.lines[min(number, len(chunk.lines) - 1)]
-    if chunk.raw_offsets is not None:
-        offset = chunk.raw_offsets[min(number, len(chunk.raw_offsets) - 1)]
-    return line, offset

@@ -104,14 +104,7 @@ def _made(
     chunk: Chunk, newlines: int, start: int, end: int, patterns: list[int], to: int, place: int
 ) -> Reading:
     """A segment, cut to its start and the surroundings of its first match if it is long."""
-    if chunk.lines is not None:
-        line = chunk.lines[min(newlines, len(chunk.lines) - 1)]
-    else:
-        line = chunk.first_line + newlines
-    if chunk.raw_offsets is not None:
-        offset = chunk.raw_offsets[min(newlines, len(chunk.raw_offsets) - 1)]
-    else:
-        offset = chunk.offset + start
+    line, offset = chunk.number(newlines), chunk.offset_at(start, newlines)
     start, end = _whole_words(chunk.data, start, end, to)
     data = chunk.data[start:end]
     if len(data) > TEXT_LIMIT:
@@ -181,13 +174,8 @@ def _ends(row: bytes) -> bytes:
 def filled_lines(chunk: Chunk, rows: Iterable[tuple[int, bytes]]) -> Iterator[Reading]:
     """The lines that are not empty, by their 0-based number in the chunk."""
     for number, row in rows:
-        if not row.strip():
-            continue
-        if chunk.lines:
-            line = chunk.lines[min(number, len(chunk.lines) - 1)]
-        else:
-            line = chunk.first_line + number
-        yield Reading(chunk.offset, line, chunk.offset, row)
+        if row.strip():
+            yield Reading(chunk.offset, chunk.number(number), chunk.offset, row)
 
 
 def peeled(lines: Iterable[Reading], matched: Iterable[Reading] = ()) -> Iterator[Reading]:

@@ -440,19 +440,12 @@ def _every(chunks: Sequence[Chunk]) -> Iterator[_Row]:
 def _turn(began: _Began, last: Sequence[_Row], ill: Ill) -> Turn:
     before, bad, seen = began
     return Turn(
-        ill,
-        _reading(bad[0]),
-        None if before is None else _reading(before),
-        bad[0].value,
-        last[-1].value,
-        None if before is None else before.value,
-        _step(bad[0]),
-        _step(last[-1]),
+        ill, _reading(bad[0]), None if before is None else _reading(before), bad[0].value,
+        last[-1].value, None if before is None else before.value, _step(bad[0]), _step(last[-1]),
         None if before is None else _step(before),
         _step(next((row for row in bad if row.value.ill != "norm"), bad[0])),
-        max(len(bad), len(_bad_end(last))),
-        seen,
-    )
+        max(len(bad), len(_bad_end(last))), seen,
+    )  # fmt: skip
 
 
 def _reading(row: _Row) -> Reading:
