@@ -141,33 +141,30 @@ class Matcher:
         self, pattern: int, line: str, message: str, timeout_s: float = MATCH_TIMEOUT_S
     ) -> Found | None:
         """What a pattern matches in the line, None if nothing. Raises TimeoutError."""
+        match, at, excluded = self._searched(pattern, line, message, timeout_s)
+        return None if match is None or excluded is not None else Found(at, match)
+
+    def excluded_by(self, pattern: int, line: str, message: str) -> str | None:
+        """The expression under `unless` for which alone a pattern does not match the line."""
+        try:
+            return self._searched(pattern, line, message, MATCH_TIMEOUT_S)[2]
+        except TimeoutError:
+            return None
+
+    def _searched(
+        self, pattern: int, line: str, message: str, timeout_s: float
+    ) -> tuple[regex.Match[str] | None, int, str | None]:
+        """A match, where in the line what was searched begins, and what is against the match."""
         found = self.patterns[pattern]
         text = message.strip() if found.anchored else line
         match = search.first_match(_compiled(found.expression, found.ignore_case), text, timeout_s)
         if match is None:
-            return None
+            return None, 0, None
         signature = self.signatures[found.signature]
         for expression in signature.unless:
             if search.first_match(_compiled(expression, signature.ignore_case), line, timeout_s):
-                return None
-        return Found(max(line.find(text), 0) if found.anchored else 0, match)
-
-    def excluded_by(self, pattern: int, line: str, message: str) -> str | None:
-        """The expression under `unless` for which alone a pattern does not match the line."""
-        found = self.patterns[pattern]
-        text = message.strip() if found.anchored else line
-        own = _compiled(found.expression, found.ignore_case)
-        signature = self.signatures[found.signature]
-        try:
-            if search.first_match(own, text, MATCH_TIMEOUT_S) is None:
-                return None
-            for expression in signature.unless:
-                other = _compiled(expression, signature.ignore_case)
-                if search.first_match(other, line, MATCH_TIMEOUT_S):
-                    return expression
-        except TimeoutError:
-            pass
-        return None
+                return match, 0, expression
+        return match, max(line.find(text), 0) if found.anchored else 0, None
 
     def prepare(self, patterns: Iterable[int]) -> None:
         """Compile what `find` needs: it takes longer than a search may."""
@@ -196,13 +193,6 @@ def compiled_before(catalog: Catalog) -> bool:
     """Whether the matcher of a catalog is ready; to compile one takes seconds."""
     with _compiling:
         return _loaded(catalog) is not None
-
-
-def matcher_of(catalog: Catalog) -> Matcher:
-    """The matcher of a catalog, compiled anew."""
-    from diagnose.match.build import compile_all  # noqa: PLC0415  hardly ever needed
-
-    return Matcher(catalog, compile_all(catalog, DATABASES))
 
 
 def databases_of(catalog: Catalog, names: Iterable[str] = DATABASES) -> Databases:

@@ -15,13 +15,14 @@ from diagnose.catalog.schema import Catalog, Signature
 from diagnose.formats import table as table_of_rows
 from diagnose.ingest.source import Chunk, Source
 from diagnose.match import gather, scanner, shapes
-from diagnose.match.compile import Matcher, compile_matcher, matcher_of
+from diagnose.match.compile import Matcher, compile_matcher
 from diagnose.match.lines import author_of, text_of
 from diagnose.match.rows import shape
 from diagnose.match.scanner import SourceScan, scan_source
 from diagnose.match.shapes import Asked, Form, ShapeTable
 from diagnose.parse.pace import may_tell, times_in
 from diagnose.parse.prefix import peel
+from tests.match.matchers import matcher_of
 
 PREFIXES = (
     "", "[default3]:[rank11]:", "[E820 11:47:24.069865760 ProcessGroupNCCL.cpp:607] [Rank 3] ",
