@@ -79,7 +79,7 @@ def examples() -> list[str]:
 
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only lines with a mark are looked up, as of large sources."""
+    """No line is looked up before the automata search, as of large sources."""
     monkeypatch.setattr(gather, "SMALL", 0)
 
 
