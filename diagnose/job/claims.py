@@ -15,10 +15,10 @@ from diagnose.catalog.schema import Catalog
 from diagnose.infer.events.claims import stated_time
 from diagnose.infer.rules.detectors import bounded, noted, short_host
 from diagnose.parse.detectors import Claim, about, around, hosts_in, tool_of
-from diagnose.parse.stamps import Stamp, time_in
 from diagnose.stories.passing import CONCLUDED
 from diagnose.timeline.event import Event, Timeline
 from diagnose.timeline.meaning import meaning_of
+from diagnose.timeline.readings import stamp_in
 
 if TYPE_CHECKING:
     from diagnose.job.model import Job
@@ -34,16 +34,11 @@ def claim_rows(claims: Iterable[Claim], catalog: Catalog) -> list[Event]:
         Event(
             claim.source, claim.line, 0, claim.text,
             meaning_of(catalog.by_id[claim.signature], claim.fields),
-            fields=claim.fields, stamp=_stamp(claim.fields.get("time")), document=True,
+            fields=claim.fields, stamp=stamp_in(claim.fields.get("time")), document=True,
         )
         for claim in claims
         if claim.signature in catalog.by_id
     ]  # fmt: skip
-
-
-def _stamp(text: str | None) -> Stamp | None:
-    time = time_in(text) if text else None
-    return None if time is None else Stamp(time)
 
 
 def complete(job: Job) -> None:

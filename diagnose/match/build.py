@@ -27,9 +27,7 @@ from re import _constants as code  # type: ignore[attr-defined]  # no other pars
 from typing import Any, NamedTuple
 
 import hyperscan as hs
-import regex
 
-from diagnose import search
 from diagnose.catalog import stored
 from diagnose.catalog.load import default_dir, read_shipped
 from diagnose.catalog.schema import Catalog, Signature, Vocabulary, literals
@@ -211,13 +209,7 @@ def _marks_of(catalog: Catalog) -> list[Row]:
 _COUNTS = expression(r"(?<!\\)\{\d*,?\d*\}")
 # What may tell digits apart: digits, what depends on what was captured, what `re` does not know.
 _SPECIAL = expression(r"[0-9]|\(\?P=|\(\?\(|\[:|\\[aceg-mopquxyzCE-RT-VXY]")
-_DIGIT = expression("[0-9]")
 _DIGITS = frozenset(map(ord, "0123456789"))
-ANYWHERE = b"0"  # of `words_around_digits`: a digit with no word around it
-# A digit of an expression, or what has some that mean something else.
-_TOKEN = expression(r"\\.|\{\d*,?\d*\}|(?P<other>\[\^(?:\\.|[^]\\])+\])|[1-9]")
-_CODED = expression(r"\\[xuUN0-9]")
-_PATIENCE_S = 0.02
 _INSIDE: dict[Any, Any] = {
     code.SUBPATTERN: lambda argument: [argument[-1]],
     code.BRANCH: lambda argument: argument[1],
@@ -252,37 +244,6 @@ def words_around_digits(expression: str) -> frozenset[bytes] | None:
         return frozenset(_digit_words(parsed_form(expression)))
     except re.error:  # what `regex` knows more than `re`, and what depends on what was captured
         return None
-
-
-def blurred(expression: str) -> str:
-    """What finds something in the shape of each line in which an expression does.
-
-    Empty, so it finds something everywhere, if that is not sure.
-    """
-    if words_around_digits(expression) is None or _CODED.search(expression):
-        return ""
-    return _TOKEN.sub(_blurred, expression)
-
-
-def _blurred(token: re.Match[str]) -> str:
-    if token["other"] and _DIGIT.search(token["other"]):
-        return r"[\s\S]"
-    return token.group() if len(token.group()) > 1 else "0"
-
-
-def may_match(form: str, same: str, *, ignore_case: bool) -> bool:
-    """Whether an expression that was `blurred` may match lines of this shape."""
-    if not form:
-        return True
-    try:
-        return search.first_match(_compiled(form, ignore_case), same, _PATIENCE_S) is not None
-    except TimeoutError:
-        return True
-
-
-@lru_cache(maxsize=512)
-def _compiled(form: str, ignore_case: bool) -> regex.Pattern[str]:
-    return regex.compile(form, regex.IGNORECASE if ignore_case else 0)
 
 
 def blind(expression: str) -> bool:
@@ -349,29 +310,23 @@ def _digits_of(members: Iterable[tuple[Any, Any]]) -> set[int]:
 
 _GRAM = 4  # characters of a literal by which it is found; shorter ones are looked for each time
 _LEAST = 3  # characters of a literal that says something
-_ANY_DIGIT = frozenset({ANYWHERE})
+_ANY_DIGIT = frozenset({b"0"})  # of `words_around_digits`: a digit with no word around it
 _ANY = re.compile(r"[0-9]")
 
 
 class Doubt(NamedTuple):
     """An expression that tells digits apart, all literals in the shape of lines.
 
-    Lines that it matches hold one literal of each of `sets`, and their shape has `form`, which is
-    there where it counts; it knows the digits in `words`.
+    Lines that it matches hold one literal of each of `sets`; it knows the digits in `words`.
     """
 
     ignore_case: bool
     sets: Sequence[Sequence[str]]
     words: Sequence[str]
-    form: str = ""
 
     def concerns(self, same: str) -> bool:
         """Whether it may match lines of a shape that holds a literal of the first set."""
-        held = all(any(one in same for one in literals) for literals in self.sets[1:])
-        # Other characters are several bytes, which is what expressions count.
-        return held and (
-            not same.isascii() or may_match(self.form, same, ignore_case=self.ignore_case)
-        )
+        return all(any(one in same for one in literals) for literals in self.sets[1:])
 
 
 class Doubts:
@@ -451,5 +406,4 @@ def _doubt(
         ignore_case,
         [sorted(shapes[0]), *sorted(map(sorted, good))],
         sorted(word.decode() for word in known),
-        blurred(form) if ANYWHERE in known else "",
     )

@@ -146,13 +146,6 @@ def _moved(kept: Kept, lines: int) -> Kept:
     return Kept(kept.chunk, kept.end, kept.line + lines, kept.text)
 
 
-def _number(chunk: Chunk, index: int) -> int:
-    """The number in its source of a line of a chunk."""
-    if chunk.lines is None:
-        return chunk.first_line + index
-    return chunk.lines[min(index, len(chunk.lines) - 1)]
-
-
 def _lines_with_init(chunk: Chunk, ends: Sequence[int]) -> Iterator[Kept]:
     """The lines with a mark by which a communicator begins, of long ones what is around it."""
     reached = 0
@@ -165,7 +158,7 @@ def _lines_with_init(chunk: Chunk, ends: Sequence[int]) -> Iterator[Kept]:
 
 def _line_at(chunk: Chunk, at: int) -> Kept:
     start, end = _span(chunk.data, at)
-    number = _number(chunk, chunk.newlines(start))
+    number = chunk.number(chunk.newlines(start))
     return Kept(chunk.offset, end, number, chunk.data[start:end])
 
 

@@ -96,11 +96,6 @@ class Matcher:
         )
         self.catalog = catalog
 
-    @property
-    def marks_all(self) -> bool:
-        """Whether each line in which there is anything but per-step patterns is `marked`."""
-        return self._everywhere is None
-
     @cached_property
     def shapes(self) -> ShapeTable:
         """What is known of lines by their shape so far."""
@@ -119,15 +114,8 @@ class Matcher:
 
     def scan(self, data: bytes) -> Scanned:
         """What is in `data`."""
-        return self.scan_lines(data, *self.marked(data))
-
-    def marked(self, data: bytes) -> tuple[list[Span], CallMarks]:
-        """The lines in which there may be anything but per-step patterns; NCCL's calls."""
-        return ([], CallMarks()) if self._marks is None else marked_lines(self._marks, data)
-
-    def scan_lines(self, data: bytes, spans: Sequence[Span], calls: CallMarks) -> Scanned:
-        """What is in `data`, by what `marked` said of it."""
-        in_lines = _in_all(data) if dense(spans, data) else _in_lines(data, spans)
+        spans, calls = ([], CallMarks()) if self._marks is None else marked_lines(self._marks, data)
+        in_lines = _in_all(data) if _dense(spans, data) else _in_lines(data, spans)
         found = [*hits_of(self._everywhere, data), *in_lines(self._rest), *in_lines(self._bulk)]
         codes = len(self.patterns)
         words = [(-1 - number, to) for number, to in in_lines(self._words)]
@@ -153,33 +141,30 @@ class Matcher:
         self, pattern: int, line: str, message: str, timeout_s: float = MATCH_TIMEOUT_S
     ) -> Found | None:
         """What a pattern matches in the line, None if nothing. Raises TimeoutError."""
+        match, at, excluded = self._searched(pattern, line, message, timeout_s)
+        return None if match is None or excluded is not None else Found(at, match)
+
+    def excluded_by(self, pattern: int, line: str, message: str) -> str | None:
+        """The expression under `unless` for which alone a pattern does not match the line."""
+        try:
+            return self._searched(pattern, line, message, MATCH_TIMEOUT_S)[2]
+        except TimeoutError:
+            return None
+
+    def _searched(
+        self, pattern: int, line: str, message: str, timeout_s: float
+    ) -> tuple[regex.Match[str] | None, int, str | None]:
+        """A match, where in the line what was searched begins, and what is against the match."""
         found = self.patterns[pattern]
         text = message.strip() if found.anchored else line
         match = search.first_match(_compiled(found.expression, found.ignore_case), text, timeout_s)
         if match is None:
-            return None
+            return None, 0, None
         signature = self.signatures[found.signature]
         for expression in signature.unless:
             if search.first_match(_compiled(expression, signature.ignore_case), line, timeout_s):
-                return None
-        return Found(max(line.find(text), 0) if found.anchored else 0, match)
-
-    def excluded_by(self, pattern: int, line: str, message: str) -> str | None:
-        """The expression under `unless` for which alone a pattern does not match the line."""
-        found = self.patterns[pattern]
-        text = message.strip() if found.anchored else line
-        own = _compiled(found.expression, found.ignore_case)
-        signature = self.signatures[found.signature]
-        try:
-            if search.first_match(own, text, MATCH_TIMEOUT_S) is None:
-                return None
-            for expression in signature.unless:
-                other = _compiled(expression, signature.ignore_case)
-                if search.first_match(other, line, MATCH_TIMEOUT_S):
-                    return expression
-        except TimeoutError:
-            pass
-        return None
+                return match, 0, expression
+        return match, max(line.find(text), 0) if found.anchored else 0, None
 
     def prepare(self, patterns: Iterable[int]) -> None:
         """Compile what `find` needs: it takes longer than a search may."""
@@ -208,13 +193,6 @@ def compiled_before(catalog: Catalog) -> bool:
     """Whether the matcher of a catalog is ready; to compile one takes seconds."""
     with _compiling:
         return _loaded(catalog) is not None
-
-
-def matcher_of(catalog: Catalog) -> Matcher:
-    """The matcher of a catalog, compiled anew."""
-    from diagnose.match.build import compile_all  # noqa: PLC0415  hardly ever needed
-
-    return Matcher(catalog, compile_all(catalog, DATABASES))
 
 
 def databases_of(catalog: Catalog, names: Iterable[str] = DATABASES) -> Databases:
@@ -249,7 +227,7 @@ def _automaton(raw: bytes) -> Automaton | None:
     return Automaton(hs.loadb(raw, hs.HS_MODE_BLOCK)) if raw else None
 
 
-def dense(spans: Sequence[Span], data: bytes) -> bool:
+def _dense(spans: Sequence[Span], data: bytes) -> bool:
     """Whether these lines are most of the data."""
     size: int = sum(map(_END, spans)) - sum(map(_START, spans))
     return size > _DENSE * len(data)

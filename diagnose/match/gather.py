@@ -17,15 +17,8 @@ from typing import NamedTuple, Protocol
 from diagnose.ingest.source import Chunk
 from diagnose.match.cadence import LIMIT, REACH, Beginning, beginnings
 from diagnose.match.calls import CallMarks, Noted, marks_in, with_init
-from diagnose.match.compile import Matcher, dense
-from diagnose.match.lines import (
-    TEXT_LIMIT,
-    VISIBLE,
-    Reading,
-    first_lines,
-    last_lines,
-    segments,
-)
+from diagnose.match.compile import Matcher
+from diagnose.match.lines import TEXT_LIMIT, VISIBLE, Reading, first_lines, last_lines, segments
 from diagnose.match.shapes import Asked, Ends, Form, Runs, runs
 from diagnose.match.steps import (
     TAIL_MAX,
@@ -307,46 +300,26 @@ class Searched(NamedTuple):
 def search(chunk: Chunk, place: int, matcher: Matcher) -> Searched:
     """What a chunk that begins at `place` holds.
 
-    Of small sources all lines are looked up in the table of shapes, of large ones those with a
-    mark, and only lines of a new shape are searched by the automata.
+    Of small sources all lines are looked up in the table of shapes, and only those of a new shape
+    are searched by the automata.
     """
     data = chunk.data
-    if len(data) > SMALL:
-        return _search_marked(chunk, place, matcher)
-    rows = _lines_in(data, matcher)
+    rows = _lines_in(data, matcher) if len(data) <= SMALL else None
     if rows is None:
         patterns, words, calls = matcher.scan(data)
-        return Searched(
-            chain(segments(chunk, patterns, place), segments(chunk, words, place)), calls
-        )
+        found = (segments(chunk, hits, place) for hits in (patterns, words))
+        return Searched(chain.from_iterable(found), calls)
     chunk.lines_are(rows)
     kinds = dict.fromkeys(rows.kinds)
-    found, alike = _found(data, rows, kinds, matcher)
+    forms, alike = _found(data, rows, kinds, matcher)
     steps = None
     if alike is not None:
-        own = {number: form.steps for number, form in found.items() if form.steps}
+        own = {number: form.steps for number, form in forms.items() if form.steps}
         steps = StepLines(rows, alike, own)
-    lines = ((n, at, end, found[n]) for n, at, end in rows.spans(sorted(found)))
+    lines = ((n, at, end, forms[n]) for n, at, end in rows.spans(sorted(forms)))
     begun = rows.lines_of(with_init(kinds))
     inits = [(start, same) for same, _, starts in begun for start in starts]
     return Searched(_readings(chunk, place, lines), marks_in(kinds, inits), steps)
-
-
-def _search_marked(chunk: Chunk, place: int, matcher: Matcher) -> Searched:
-    data = chunk.data
-    spans, calls = matcher.marked(data)
-    marked = b""
-    lines = spans if b"\r" not in data else ()
-    if matcher.marks_all and lines and not dense(spans, data):
-        marked = b"\n".join([data[start:end] for start, end in spans])
-    rows = _lines_in(marked, matcher)
-    if rows is None:
-        patterns, words, _ = matcher.scan_lines(data, spans, calls)
-        found = (segments(chunk, hits, place, lines) for hits in (patterns, words))
-        return Searched(chain.from_iterable(found), calls)
-    forms, _ = _found(marked, rows, dict.fromkeys(rows.kinds), matcher)
-    known = ((chunk.newlines(spans[n][0]), *spans[n], forms[n]) for n in sorted(forms))
-    return Searched(_readings(chunk, place, known), calls)
 
 
 def _lines_in(data: bytes, matcher: Matcher) -> Runs | None:
@@ -441,16 +414,6 @@ def _readings(
     """
     for number, at, end, form in lines:
         if form.found and form.found != _NOTHING:
-            line, offset = _where(chunk, number, at)
+            line, offset = chunk.number(number), chunk.offset_at(at, number)
             for patterns in filter(None, form.found):
                 yield Reading(place + at, line, offset, chunk.data[at:end], patterns)
-
-
-def _where(chunk: Chunk, number: int, at: int) -> tuple[int, int]:
-    """Number and offset in its source of a line of a chunk."""
-    line, offset = chunk.first_line + number, chunk.offset + at
-    if chunk.lines is not None:
-        line = chunk.lines[min(number, len(chunk.lines) - 1)]
-    if chunk.raw_offsets is not None:
-        offset = chunk.raw_offsets[min(number, len(chunk.raw_offsets) - 1)]
-    return line, offset

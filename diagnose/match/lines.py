@@ -66,14 +66,11 @@ class Reading:
     alike: ShapeMeaning | None = field(default=None, repr=False, compare=False)
 
 
-def segments(
-    chunk: Chunk, hits: Iterable[tuple[int, int]], place: int, spans: Sequence[tuple[int, int]] = ()
-) -> Iterator[Reading]:
+def segments(chunk: Chunk, hits: Iterable[tuple[int, int]], place: int) -> Iterator[Reading]:
     """The segments (lines, cut at carriage returns too) around the hits, in order.
 
-    `place` is that of the chunk's start. `spans` are lines that are known, without the others.
+    `place` is that of the chunk's start.
     """
-    known = _Known(chunk, spans)
     number = start = end = first = -1
     patterns: list[int] = []
     for pattern, to in hits:
@@ -83,34 +80,11 @@ def segments(
             continue
         if patterns:
             yield _made(chunk, number, start, end, patterns, first, place)
-        number, start, end = chunk.line_at(to) or known.at(to) or _bounds(chunk, to)
+        number, start, end = chunk.line_at(to) or _bounds(chunk, to)
         first = to
         patterns = [pattern]
     if patterns:
         yield _made(chunk, number, start, end, patterns, first, place)
-
-
-class _Known:
-    """Lines of a chunk that are known, which are walked through once."""
-
-    def __init__(self, chunk: Chunk, spans: Sequence[tuple[int, int]]) -> None:
-        self._data = chunk.data
-        self._spans = iter(spans)
-        self._span = next(self._spans, None)
-        self._number = self._counted = 0
-
-    def at(self, to: int) -> tuple[int, int, int] | None:
-        """Number, start and end of the line of a place that is below the last one, if known."""
-        while self._span is not None and self._span[1] < to:
-            self._span = next(self._spans, None)
-        if self._span is None:
-            return None
-        start, end = self._span
-        if start > to or end - start > LINE_WINDOW:
-            return None
-        self._number += self._data.count(b"\n", self._counted, start)
-        self._counted = start
-        return self._number, start, end
 
 
 def _bounds(chunk: Chunk, to: int) -> tuple[int, int, int]:
@@ -130,14 +104,7 @@ def _made(
     chunk: Chunk, newlines: int, start: int, end: int, patterns: list[int], to: int, place: int
 ) -> Reading:
     """A segment, cut to its start and the surroundings of its first match if it is long."""
-    if chunk.lines is not None:
-        line = chunk.lines[min(newlines, len(chunk.lines) - 1)]
-    else:
-        line = chunk.first_line + newlines
-    if chunk.raw_offsets is not None:
-        offset = chunk.raw_offsets[min(newlines, len(chunk.raw_offsets) - 1)]
-    else:
-        offset = chunk.offset + start
+    line, offset = chunk.number(newlines), chunk.offset_at(start, newlines)
     start, end = _whole_words(chunk.data, start, end, to)
     data = chunk.data[start:end]
     if len(data) > TEXT_LIMIT:
@@ -207,13 +174,8 @@ def _ends(row: bytes) -> bytes:
 def filled_lines(chunk: Chunk, rows: Iterable[tuple[int, bytes]]) -> Iterator[Reading]:
     """The lines that are not empty, by their 0-based number in the chunk."""
     for number, row in rows:
-        if not row.strip():
-            continue
-        if chunk.lines:
-            line = chunk.lines[min(number, len(chunk.lines) - 1)]
-        else:
-            line = chunk.first_line + number
-        yield Reading(chunk.offset, line, chunk.offset, row)
+        if row.strip():
+            yield Reading(chunk.offset, chunk.number(number), chunk.offset, row)
 
 
 def peeled(lines: Iterable[Reading], matched: Iterable[Reading] = ()) -> Iterator[Reading]:

@@ -22,6 +22,7 @@ from typing import Literal, NamedTuple
 from diagnose.ingest.source import Chunk
 from diagnose.lazy import expression
 from diagnose.match.lines import LINE_WINDOW, Reading, author_of, filled_lines, peeled
+from diagnose.match.rows import shape
 
 # not_finite: the loss; norm: that of the gradients alone; overflow: a scale that can fall no
 # further; raised: the loss, norm_raised: the norm, far above what it was.
@@ -63,6 +64,7 @@ _BEFORE_NAME = expression(
     rb"|best|lowest|min|max|prev|previous|grad|gradient|(?:total|clip|max) grad|grad clip) )?"
     rb"[\w./-]*\Z"
 )
+_SHAPES = 1 << 10  # of lines, of which it is remembered what they show
 _NAME_BYTES = 48  # bytes before the last word of a name that may belong to it
 _SCALE = expression(
     rb"(?i)(?:(?P<before>[\d.e+-]+), )?(?:reducing (?:loss scale )?to|setting loss scale to:?) *"
@@ -102,11 +104,13 @@ _NO_HEIGHT = expression(
 
 
 class _Shown(NamedTuple):
-    """A name, the number after it and where that begins in the line."""
+    """A name and the number after it."""
 
     name: bytes
     number: bytes
-    start: int
+
+
+_Places = list[tuple[slice, slice]]  # of such a name and its number in a line
 
 
 class Value(NamedTuple):
@@ -177,36 +181,41 @@ def value_of(line: bytes) -> Value | None:
         line = _ESCAPES.sub(b"", line)
     if (lost := _NAN_STEPS.search(line)) is not None:
         return Value("loss", "number of nan iterations", lost[1].decode(), inf, "not_finite")
-    found = [] if any(word in line for word in _SUMMARY) else [*_shown(line)]
-    if not found:
+    found = _places(shape(line))
+    if found is None:
         return _of_scale(line)
-    if _of_evaluation(line[: found[0].start]):
+    losses, norms = ([_Shown(line[name], line[number]) for name, number in one] for one in found)
+    return _judged(losses, norms)
+
+
+@lru_cache(_SHAPES)
+def _places(line: bytes) -> tuple[_Places, _Places] | None:
+    """Where lines of a shape show the losses and the norms that count, with their full names.
+
+    None where they show none at all; of an evaluation none count.
+    """
+    found = [] if any(word in line for word in _SUMMARY) else [*_VALUE.finditer(line)]
+    if not found:
         return None
-    whole: list[_Shown] = []
-    parts: list[_Shown] = []
-    norms: list[_Shown] = []
-    for one in found:
-        plain = _plain(one.name)
-        if b"scale" in plain or _of_evaluation(one.name) or _OF_NO_STEP.search(plain):
+    whole, parts, norms = _Places(), _Places(), _Places()
+    for match in () if _of_evaluation(line[: found[0].start(2)]) else found:
+        start = match.start()
+        before = _BEFORE_NAME.search(line, max(0, start - _NAME_BYTES), start)
+        full = slice(before.start() if before else start, match.end(1))
+        name, at = line[full], (full, slice(*match.span(2)))
+        plain = _plain(name)
+        if b"scale" in plain or _of_evaluation(name) or _OF_NO_STEP.search(plain):
             continue
         if b"loss" in plain:
-            (whole if _WHOLE.fullmatch(plain) else parts).append(one)
+            (whole if _WHOLE.fullmatch(plain) else parts).append(at)
         elif _NORM.fullmatch(plain):
-            norms.append(one)
-    return _judged(whole or parts, norms)
+            norms.append(at)
+    return whole or parts, norms
 
 
 def _plain(name: bytes) -> bytes:
     """A name without its path, its words joined alike."""
     return _JOINS.sub(b"_", name.lower()).rpartition(b"/")[2]
-
-
-def _shown(line: bytes) -> Iterator[_Shown]:
-    """The losses and norms that a line shows, with their full names."""
-    for match in _VALUE.finditer(line):
-        start = match.start()
-        before = _BEFORE_NAME.search(line, max(0, start - _NAME_BYTES), start)
-        yield _Shown((before[0] if before else b"") + match[1], match[2], match.start(2))
 
 
 def _of_scale(line: bytes) -> Value | None:
@@ -431,19 +440,12 @@ def _every(chunks: Sequence[Chunk]) -> Iterator[_Row]:
 def _turn(began: _Began, last: Sequence[_Row], ill: Ill) -> Turn:
     before, bad, seen = began
     return Turn(
-        ill,
-        _reading(bad[0]),
-        None if before is None else _reading(before),
-        bad[0].value,
-        last[-1].value,
-        None if before is None else before.value,
-        _step(bad[0]),
-        _step(last[-1]),
+        ill, _reading(bad[0]), None if before is None else _reading(before), bad[0].value,
+        last[-1].value, None if before is None else before.value, _step(bad[0]), _step(last[-1]),
         None if before is None else _step(before),
         _step(next((row for row in bad if row.value.ill != "norm"), bad[0])),
-        max(len(bad), len(_bad_end(last))),
-        seen,
-    )
+        max(len(bad), len(_bad_end(last))), seen,
+    )  # fmt: skip
 
 
 def _reading(row: _Row) -> Reading:

@@ -102,6 +102,18 @@ class Chunk:
         """Number, start and end of the line at a place, if it was told where lines are."""
         return self._known[0].at(place) if self._known else None
 
+    def number(self, newlines: int) -> int:
+        """The number in its source of the line behind so many newlines."""
+        if not self.lines:
+            return self.first_line + newlines
+        return self.lines[min(newlines, len(self.lines) - 1)]
+
+    def offset_at(self, start: int, newlines: int) -> int:
+        """The offset in its source of the line that begins there, behind so many newlines."""
+        if self.raw_offsets is None:
+            return self.offset + start
+        return self.raw_offsets[min(newlines, len(self.raw_offsets) - 1)]
+
     def newlines(self, place: int | None = None) -> int:
         """How many newlines stand before a place in `data`, or in all of it."""
         place = len(self.data) if place is None else place

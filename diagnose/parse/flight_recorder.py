@@ -52,22 +52,9 @@ from diagnose.parse.path import read_path
 from diagnose.parse.pickles import TruncatedPickleError, UnsafePickleError
 
 __all__ = [
-    "COMPLETED",
-    "ENQUEUED",
-    "STARTED",
-    "STATES",
-    "Call",
-    "Config",
-    "Dump",
-    "DumpError",
-    "Sizes",
-    "Status",
-    "batched",
-    "close_lone_members",
-    "is_dump",
-    "rank_of",
-    "read_dump",
-]
+    "COMPLETED", "ENQUEUED", "STARTED", "STATES", "Call", "Config", "Dump", "DumpError", "Sizes",
+    "Status", "batched", "close_lone_members", "is_dump", "rank_of", "read_dump",
+]  # fmt: skip
 
 MAX_ENTRIES = 200_000  # of one dump; of more, the newest
 MAX_NS = 4_102_444_800_000_000_000  # since 1970: the year 2100
@@ -292,10 +279,7 @@ def _members(ranks: Any) -> tuple[int, ...]:
 
 
 def names_of_ids(
-    pairs: Iterable[tuple[Any, int]],
-    dump: Dump,
-    config: list[Config],
-    top: Mapping[str, Any],
+    pairs: Iterable[tuple[Any, int]], dump: Dump, config: list[Config], top: Mapping[str, Any]
 ) -> dict[str, str]:
     """pg_id → name of the group.
 

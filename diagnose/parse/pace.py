@@ -16,21 +16,6 @@ from typing import Any, NamedTuple
 from diagnose.formats import table
 from diagnose.lazy import expression
 
-__all__ = [
-    "Clock",
-    "Columns",
-    "Extreme",
-    "StepForm",
-    "Times",
-    "Value",
-    "columns_of",
-    "form_of",
-    "kinds",
-    "may_tell",
-    "row_of",
-    "times_in",
-]
-
 LINE_LIMIT = 2000  # characters of a message that are looked at
 _UNITS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "secs": 1.0, "seconds": 1.0}
 _GPUS = 1024  # of one host: what is more is no index

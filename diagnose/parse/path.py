@@ -176,8 +176,7 @@ _STEM = (
     "algo|machine"
 )
 _NODE_NAME = expression(
-    rf"(?:{_STEM})[a-z]{{0,2}}(?:-?\d{{1,6}}[a-z]?|-[a-z]\d{{1,4}})(?:-\d{{1,6}})*\Z",
-    re.IGNORECASE,
+    rf"(?:{_STEM})[a-z]{{0,2}}(?:-?\d{{1,6}}[a-z]?|-[a-z]\d{{1,4}})(?:-\d{{1,6}})*\Z", re.IGNORECASE
 )
 # `train-job-worker-2`, `mycluster-gpu-12`: a part such as `worker` directly before the number.
 _POD_NAME = expression(rf"[a-z0-9][a-z0-9\-]{{0,200}}-(?:{_STEM})s?-?\d{{1,6}}\Z", re.IGNORECASE)

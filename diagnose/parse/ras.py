@@ -53,15 +53,9 @@ from diagnose.parse.ras_reports import (
 )
 
 __all__ = [
-    "RasComm",
-    "RasError",
-    "RasProcess",
-    "RasReport",
-    "is_ras",
-    "read_ras",
-    "report_of",
+    "RasComm", "RasError", "RasProcess", "RasReport", "is_ras", "read_ras", "report_of",
     "seconds_of",
-]
+]  # fmt: skip
 
 MAX_BYTES = 64 << 20
 MIN_SECONDS = 5

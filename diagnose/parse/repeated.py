@@ -8,45 +8,31 @@ line of the shape passes, which is looked at again, or there is no way.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import takewhile
 from typing import NamedTuple
 
-from diagnose.parse.prefix import Prefix, Row, Steps, peel_steps, place_in_group
+from diagnose.parse.prefix import Prefix, Row, peel_steps, place_in_group
 from diagnose.parse.stamps import refusals
 
-_REMEMBERED = 1024  # texts of a part; then they are learned anew
+_REMEMBERED = 1024
 
 _Steps = tuple[tuple[Row, int], ...]
 
 
-class Part(NamedTuple):
-    """Some of the prefixes of a line: who took which, up to where, from `start` to `end`.
+class Way(NamedTuple):
+    """How the prefixes of a line were peeled: who took which, up to where the message begins.
 
-    `known` is what they tell by their text, of which that from `skip` to `resume` tells nothing.
+    That from `skip` to `resume` tells nothing; `group` is where the message tells its rank in a
+    group. `known` is what prefixes tell by their text.
     """
 
     steps: _Steps
-    start: int
     skip: int
     resume: int
-    end: int
-    known: dict[str, Prefix]
-
-
-class Way(NamedTuple):
-    """How the prefixes of a line were peeled: in one part, or those that tell no time in the first.
-
-    `names` are those of the families; `group` is where the message tells its rank in a group.
-    """
-
-    first: Part
-    second: Part | None
-    names: list[str]
     message: int
     group: tuple[int, int] | None
+    known: dict[str, Prefix]
 
 
 def way_of(line: str) -> Way | None:
@@ -58,34 +44,22 @@ def way_of(line: str) -> Way | None:
     at = steps[-1][1] if steps else 0
     if refusals.count != before or line[at:] != peeled.message:
         return None
-    timeless = len(tuple(takewhile(lambda step: step[0].timeless, steps)))
-    cut = timeless if 0 < timeless < len(steps) else len(steps)
-    reach = steps[cut - 1][1] if cut else 0
-    first = _part(line, 0, steps[:cut], peeled.names[:cut])
-    second = _part(line, reach, steps[cut:], peeled.names[cut:]) if steps[cut:] else None
+    last = [0, *(end for _, end in steps)][-2:][0]
+    skip, resume = steps[-1][0].unread(line, last) if steps else (0, 0)
     group = place_in_group(peeled.message)
-    way = Way(first, second, peeled.names, at, (at + group[0], at + group[1]) if group else None)
+    where = (at + group[0], at + group[1]) if group else None
+    way = Way(tuple(steps), skip, resume, at, where, _known(tuple(steps), where))
     return way if peel_repeated(line, way) == replace(peeled, message="") else None
 
 
 def tells_time(way: Way) -> bool:
     """Whether prefixes that were peeled so may be refused for their numbers."""
-    return way.second is not None or any(not row.timeless for row, _ in way.first.steps)
-
-
-def _part(line: str, start: int, steps: Steps, names: Sequence[str]) -> Part:
-    last = [start, *(end for _, end in steps)][-2:]
-    skip, resume = steps[-1][0].unread(line, last[0]) if steps else (start, start)
-    known = _known(start, tuple(steps), tuple(names))
-    return Part(tuple(steps), start, skip, resume, last[-1], known)
+    return any(not row.timeless for row, _ in way.steps)
 
 
 @lru_cache(maxsize=256)
-def _known(_start: int, _steps: _Steps, _names: tuple[str, ...]) -> dict[str, Prefix]:
-    """One memory for the same steps in all ways.
-
-    The names are part of it: what stands behind `[rank3]:` tells which rank that is.
-    """
+def _known(_steps: _Steps, _group: object) -> dict[str, Prefix]:
+    """One memory for the same steps in all ways."""
     return {}
 
 
@@ -94,42 +68,18 @@ def peel_repeated(line: str, way: Way) -> Prefix | None:
 
     None where its numbers are no time.
     """
-    first = _prefix_of(line, way.first)
-    last = first if way.second is None else _prefix_of(line, way.second)
-    if first is None or last is None or (last is first and way.group is None):
-        return last
-    group = last.group_rank if way.group is None else int(line[slice(*way.group)])
-    return Prefix(
-        "",
-        last.stamp,
-        first.rank if last.rank is None else last.rank,
-        first.local_rank if last.local_rank is None else last.local_rank,
-        first.group_rank if group is None else group,
-        first.task if last.task is None else last.task,
-        first.dev if last.dev is None else last.dev,
-        last.host or first.host,
-        first.pid if last.pid is None else last.pid,
-        last.level or first.level,
-        last.origin or first.origin,
-        last.actor or first.actor,
-        1,
-        last.stream or first.stream,
-        way.names,  # one list for all of them
-        last.pod or first.pod,
-    )  # fmt: skip
-
-
-def _prefix_of(line: str, part: Part) -> Prefix | None:
-    """What a part of a line tells; None where its numbers are no time."""
-    text = line[part.start : part.skip] + line[part.resume : part.end]
-    prefix = part.known.get(text)
+    text = line[: way.skip] + line[way.resume : way.message]
+    group = line[slice(*way.group)] if way.group else ""
+    prefix = way.known.get(text + group)
     if prefix is None:
-        prefix, at = Prefix(""), part.start
-        for row, end in part.steps:
+        prefix, at = Prefix(""), 0
+        for row, end in way.steps:
             if row.take(line, at, prefix) != end:
                 return None
             at = end
-        if len(part.known) >= _REMEMBERED:
-            part.known.clear()
-        part.known[text] = prefix
+        if group:
+            prefix.group_rank = int(group)
+        if len(way.known) >= _REMEMBERED:
+            way.known.clear()
+        way.known[text + group] = prefix
     return prefix

@@ -138,17 +138,10 @@ def meaning_of(signature: Signature, captures: Iterable[str]) -> Meaning:
     """What lines of a signature say that have captures of these names."""
     kind = _KIND_OF_TELLS.get(signature.signal or "") or _KIND_OF_ROLE.get(signature.role)
     return Meaning(
-        kind or ("fact" if signature.facts else "signature"),
-        signature.id,
-        signature.role,
-        _SEVERITY.get(signature.role, "info"),
-        signature.cause or None,
-        signature.strength,
-        signature.signal,
-        signature.phase,
-        signature.ends_phase,
-        tuple(captures),
-    )
+        kind or ("fact" if signature.facts else "signature"), signature.id, signature.role,
+        _SEVERITY.get(signature.role, "info"), signature.cause or None, signature.strength,
+        signature.signal, signature.phase, signature.ends_phase, tuple(captures),
+    )  # fmt: skip
 
 
 def work_of(captures: Mapping[str, str]) -> Work:

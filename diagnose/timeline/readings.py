@@ -147,34 +147,17 @@ def _event(
     elif source.rank is not None and not _of_a_launcher(meaning, captures):
         rank, learned = source.rank, Learned.FILE
     return Event(
-        source.name,
-        line.line,
-        line.offset,
-        line.text[:_TEXT_LIMIT],
-        meaning,
-        work,
-        captures,
-        source.attempt,
-        rank,
-        source.local_rank if local_rank is None else local_rank,
-        prefix.group_rank,
-        source.task if task is None else task,
-        host or source.host,
-        prefix.pid,
-        line.prefix.repeated or 1,
-        learned,
-        None,
-        0,
-        line.prefix.stamp or _stamp_in(captures.get("time")),
-        source.mtime,
-        source.node,
-        prefix.dev,
+        source.name, line.line, line.offset, line.text[:_TEXT_LIMIT], meaning, work, captures,
+        source.attempt, rank, source.local_rank if local_rank is None else local_rank,
+        prefix.group_rank, source.task if task is None else task, host or source.host, prefix.pid,
+        line.prefix.repeated or 1, learned, None, 0,
+        line.prefix.stamp or stamp_in(captures.get("time")), source.mtime, source.node, prefix.dev,
         pod=prefix.pod if host else source.pod,
-    )
+    )  # fmt: skip
 
 
-def _stamp_in(text: str | None) -> Stamp | None:
-    """The time that a line without one in front states in its message."""
+def stamp_in(text: str | None) -> Stamp | None:
+    """The time that a text states, as of a line without one in front."""
     time = time_in(text) if text else None
     return None if time is None else Stamp(time)
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from diagnose.catalog.load import load_catalog
 from diagnose.catalog.schema import Catalog
 from diagnose.match.calls import CallMarks, marks_in, with_init
-from diagnose.match.compile import compile_matcher, matcher_of
+from diagnose.match.compile import compile_matcher
+from tests.match.matchers import matcher_of
 
 PIECES = (
     b"- Init START",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from diagnose.match.build import blurred, digits_in, may_match, words_around_digits
+from diagnose.match.build import digits_in, words_around_digits
 from diagnose.match.rows import shape
 
 
@@ -64,27 +64,3 @@ def test_lines_alike_in_these_places_match_alike(
     )
     found, same = pattern.search(line), pattern.search(other)
     assert (found and found.regs) == (same and same.regs)
-
-
-@pytest.mark.parametrize(
-    ("expression", "form"),
-    [
-        (r"exit code:? -?[1-9]\d{0,10}\b", r"exit code:? -?[0-0]\d{0,10}\b"),
-        (r"[^1-9a] [^a] 17", r"[\s\S] [^a] 00"),
-        (r"\x1b 1", ""),
-        (r"(\d)-\1", ""),
-    ],
-)
-def test_what_finds_the_shapes_of_lines(expression: str, form: str) -> None:
-    assert blurred(expression) == form
-
-
-@given(st.lists(PIECES, min_size=1, max_size=6), st.text("ab12 ", max_size=8))
-def test_the_shape_of_what_matches_matches(pieces: list[str], line: str) -> None:
-    expression = "".join(pieces)
-    try:
-        pattern = re.compile(expression)
-    except re.error:
-        assume(False)
-    assume(pattern.search(line))
-    assert may_match(blurred(expression), shape(line.encode()).decode(), ignore_case=False)

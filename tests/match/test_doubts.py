@@ -24,18 +24,6 @@ def test_literals_of_any_length_are_found(literal: str) -> None:
     assert Doubts([Doubt(False, [[literal]], ["p0"])]).fixed(b"00 P0P level") == [(3, 5)]
 
 
-def test_an_expression_that_cannot_match_a_shape_knows_none_of_its_digits() -> None:
-    doubts = Doubts([Doubt(False, [["finis"]], ["0"], r"finished[ :=]+0")])
-    assert doubts.fixed(b"00 finished successfully") == []
-    assert doubts.fixed(b"0 finished: 0") == [(0, 1), (12, 13)]
-
-
-def test_characters_of_several_bytes_do_not_rule_an_expression_out() -> None:
-    doubts = Doubts([Doubt(False, [["bar"]], ["0"], r"bar.{6}0")])
-    assert doubts.fixed(b"barxx0") == []
-    assert doubts.fixed("bar██0".encode()) == [(9, 10)]  # six bytes to whom looks at bytes
-
-
 @pytest.mark.parametrize("data", [b"", b"[[1", b'{"a": 1}', b"[7]", b"\xff"])
 def test_what_cannot_be_read_is_worked_out_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes

@@ -15,13 +15,14 @@ from diagnose.catalog.schema import Catalog, Signature
 from diagnose.formats import table as table_of_rows
 from diagnose.ingest.source import Chunk, Source
 from diagnose.match import gather, scanner, shapes
-from diagnose.match.compile import Matcher, compile_matcher, matcher_of
+from diagnose.match.compile import Matcher, compile_matcher
 from diagnose.match.lines import author_of, text_of
 from diagnose.match.rows import shape
 from diagnose.match.scanner import SourceScan, scan_source
 from diagnose.match.shapes import Asked, Form, ShapeTable
 from diagnose.parse.pace import may_tell, times_in
 from diagnose.parse.prefix import peel
+from tests.match.matchers import matcher_of
 
 PREFIXES = (
     "", "[default3]:[rank11]:", "[E820 11:47:24.069865760 ProcessGroupNCCL.cpp:607] [Rank 3] ",
@@ -78,9 +79,8 @@ def examples() -> list[str]:
 
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only lines with a mark are looked up, as of large sources."""
+    """No line is looked up before the automata search, as of large sources."""
     monkeypatch.setattr(gather, "SMALL", 0)
-    monkeypatch.setattr(gather, "dense", lambda *_: False)
 
 
 @pytest.mark.usefixtures("at_once", "large")
@@ -262,18 +262,6 @@ def test_lines_that_matched_are_peeled_once(taught: Matcher) -> None:
     assert [line.prefix is by_text.get(line.text) for line in result.edges] == [
         False, True, True, False, True, False,
     ]  # fmt: skip
-
-
-@pytest.mark.usefixtures("large")
-def test_lines_of_large_sources_keep_their_numbers(
-    taught: Matcher, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scanned(taught, "[rank1]: code 1 of 40", "[rank1]: code 1 of 40")
-    monkeypatch.setattr(taught, "scan", nothing)
-    monkeypatch.setattr(taught, "scan_lines", nothing)
-    chunk = Chunk(b"x\nx\n[rank7]: code 1 of 59\nx", 10, 4)
-    [found] = scan_source(Source("a", "text", 0, lambda: iter([chunk])), taught).lines
-    assert (found.line, found.offset) == (6, 14)
 
 
 def test_a_full_memory_begins_anew(taught: Matcher, monkeypatch: pytest.MonkeyPatch) -> None:

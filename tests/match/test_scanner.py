@@ -11,8 +11,9 @@ from diagnose.catalog.schema import Catalog, Signature
 from diagnose.ingest.source import Chunk, Source
 from diagnose.match import gather
 from diagnose.match import scanner as scan
-from diagnose.match.compile import MATCH_TIMEOUT_S, matcher_of
+from diagnose.match.compile import MATCH_TIMEOUT_S
 from diagnose.match.lines import LINE_WINDOW, TEXT_LIMIT, Reading
+from tests.match.matchers import matcher_of
 
 ERROR = Signature("t.error", "", "cause", [r"bad thing (?P<value>\d+)"], cause="env.config")
 ANCHORED = Signature("t.anchored", "", "context", [r"^step zero$"])

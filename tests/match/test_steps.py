@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 import diagnose
 from diagnose.catalog.schema import Catalog, Signature
 from diagnose.ingest.source import Chunk
-from diagnose.match.compile import matcher_of
 from diagnose.match.gather import search
 from diagnose.match.lines import author_of
 from diagnose.match.steps import (
@@ -25,6 +24,7 @@ from diagnose.match.steps import (
     TAIL_MIN,
     StepSearch,
 )
+from tests.match.matchers import matcher_of
 from tests.sizes import few
 
 STEP = Signature("t.step", "A step", "progress", [r"step (?P<step>\d+) loss"], per_step=True)

@@ -69,7 +69,7 @@ def test_so_many_processes_are_remembered() -> None:
         way = way_of(line)
         assert way is not None
         assert peel_repeated(line, way) == _prefixes(line)
-        assert 0 < len(way.first.known) <= repeated._REMEMBERED
+        assert 0 < len(way.known) <= repeated._REMEMBERED
 
 
 @pytest.mark.parametrize(

@@ -33,9 +33,7 @@ def added(diagnosis: Diagnosis, inspection: Inspection, timeline: Timeline,
         note = f"{name(last)} is {adjective(last)} ({why_damaged(last)}); harmless during a save"
         return replace(diagnosis, notes=[*diagnosis.notes, note])
     gone = lost(
-        timeline,
-        inspection.resume.step if inspection.resume else None,
-        diagnosis.job.world_size,
+        timeline, inspection.resume.step if inspection.resume else None, diagnosis.job.world_size
     )
     return replace(
         diagnosis,

@@ -424,14 +424,10 @@ def _unlike(standing: ByTable, streams: Streams) -> Verdict | None:
         return None
     signs = [sign(standing, rank, text, standing.heads[rank][0]) for rank, text in odd.items()]
     return telling.of_unit(
-        standing,
-        "mismatched",
-        odd,
-        standing.heads[min(odd)][0].unit,
-        "; ".join([*odd.values()][:SHOWN]),
-        signs,
+        standing, "mismatched", odd, standing.heads[min(odd)][0].unit,
+        "; ".join([*odd.values()][:SHOWN]), signs,
         ["inferred from groups of the same kind: its own peers left no dump"],
-    )
+    )  # fmt: skip
 
 
 def _extra(

@@ -119,20 +119,12 @@ def differing(standing: ByTable, mismatch: Mismatch) -> Verdict:
             for rank in called[: SHOWN if mismatch.tie else 1]
         ]
     return Verdict(
-        "mismatched",
-        () if mismatch.tie else mismatch.odd,
-        group.label,
-        mismatch.op,
-        seq,
-        joined,
-        tuple(rank for rank in group.members if rank not in joined and rank in files),
-        why,
-        tuple(dict.fromkeys(signs)),
-        (mismatch.note,) if mismatch.note else (),
-        mismatch.site or None,
-        mismatch.odd if mismatch.tie else (),
+        "mismatched", () if mismatch.tie else mismatch.odd, group.label, mismatch.op, seq, joined,
+        tuple(rank for rank in group.members if rank not in joined and rank in files), why,
+        tuple(dict.fromkeys(signs)), (mismatch.note,) if mismatch.note else (),
+        mismatch.site or None, mismatch.odd if mismatch.tie else (),
         not mismatch.tie and not mismatch.note,
-    )
+    )  # fmt: skip
 
 
 def astray(standing: ByTable, graph: Graph, lone: list[Stray]) -> Verdict:
@@ -206,18 +198,10 @@ def of_unit(
     """A verdict about one operation."""
     joined, missing = members(standing, unit)
     return Verdict(
-        kind,
-        tuple(ranks),
-        standing.table.groups[unit[0]].label,
-        first_of(standing, unit).op,
-        unit[2],
-        joined,
-        missing,
-        why,
-        tuple(dict.fromkeys(signs)),
-        tuple(notes),
+        kind, tuple(ranks), standing.table.groups[unit[0]].label, first_of(standing, unit).op,
+        unit[2], joined, missing, why, tuple(dict.fromkeys(signs)), tuple(notes),
         _site(standing, unit),
-    )
+    )  # fmt: skip
 
 
 def first_of(standing: ByTable, unit: Unit) -> Op:

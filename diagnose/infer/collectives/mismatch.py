@@ -188,18 +188,13 @@ class Streams:
             one = at[at["rank"].isin(odd)]
             reference = at if tie else at[at["key"] == major]
             return Mismatch(
-                self._names[group],
-                int(seq),
-                self._table.calls[int(reference["call"].min())].op,
-                tuple(int(rank) for rank in odd),
-                tie,
+                self._names[group], int(seq), self._table.calls[int(reference["call"].min())].op,
+                tuple(int(rank) for rank in odd), tie,
                 {call: tuple(ranks) for call, ranks in calls.items()},
-                {} if tie else self._say(frame, odd, seq),
-                int(one["created"].min()),
+                {} if tie else self._say(frame, odd, seq), int(one["created"].min()),
                 dict(zip(at["rank"].tolist(), at["line"].tolist(), strict=True)),
-                self._sites[int(reference["site"].mode().iloc[0])],
-                note,
-            )
+                self._sites[int(reference["site"].mode().iloc[0])], note,
+            )  # fmt: skip
         return None
 
     @staticmethod

@@ -10,18 +10,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from diagnose.infer.collectives.parallelism import DEFAULT_GROUP, Group
-from diagnose.parse.flight_recorder import STATES, Call, Dump, Sizes, batched, close_lone_members
-
-if TYPE_CHECKING:
-    import pandas as pd
-
+from diagnose.parse.flight_recorder import Call, Dump, Sizes, batched, close_lone_members
 
 _Columns = dict[str, npt.NDArray[Any]]
 
@@ -36,13 +31,12 @@ COLUMNS = (
 class Table:
     """Everything the dumps of one attempt tell.
 
-    `rows`: one per operation of a rank, by rank, then oldest first, with the columns rank, group,
-    group_desc, members, seq (of sends and receives their own count), p2p, op, peer (global rank
-    of the other side, -1), size_in, size_out, dtype, state, retired, time_created (ns since the
-    epoch, 0 when unknown), site (`file:line` or ""), record, timeout_ms (-1), call (index into
-    `calls`) and line (1-based, of the log that tells it; 0 for a dump). `frontiers`: rank, group,
-    enqueued, started, completed as the status of the group says (-1: none; sends and receives
-    count as well). `files`: rank → file of its dump.
+    `columns`: one row per operation of a rank, by rank, then oldest first: rank, group (index into
+    `groups`), call and site (into `calls` and `sites`), peer (global rank of the other side, -1),
+    seq (of sends and receives their own count), p2p, state, retired, time_created (ns since the
+    epoch, 0 when unknown), record, timeout_ms (-1) and line (1-based, of the log that tells it; 0
+    for a dump). `statuses`: rank, group, enqueued, started, completed as the status of the group
+    says (-1: none; sends and receives count as well). `files`: rank → file of its dump.
     """
 
     columns: _Columns
@@ -59,46 +53,6 @@ class Table:
     def empty(self) -> bool:
         """Whether it has no operation; groups it may have."""
         return len(self.columns["rank"]) == 0
-
-    @cached_property
-    def rows(self) -> pd.DataFrame:
-        """Above. Made when asked for: importing pandas takes longer than reading most logs."""
-        import pandas as pd  # noqa: PLC0415  as it says
-
-        whole, groups, calls = self.columns, [*self.groups.values()], self.calls
-        group, call = whole["group"].astype(np.intp), whole["call"].astype(np.intp)
-        return pd.DataFrame(
-            {
-                "rank": whole["rank"],
-                "group": pd.Categorical.from_codes(group, [g.key for g in groups]),
-                "group_desc": pd.Categorical([g.desc for g in groups])[group],
-                "members": np.fromiter((g.members for g in groups), object)[group],
-                "seq": whole["seq"],
-                "p2p": whole["p2p"].astype(bool),
-                "op": pd.Categorical([c.op for c in calls])[call],
-                "peer": whole["peer"],
-                "size_in": np.fromiter((c.size_in for c in calls), object)[call],
-                "size_out": np.fromiter((c.size_out for c in calls), object)[call],
-                "dtype": pd.Categorical([c.dtype for c in calls])[call],
-                "state": pd.Categorical.from_codes(whole["state"], [*STATES], ordered=True),
-                "retired": whole["retired"].astype(bool),
-                "time_created": whole["time_created"],
-                "site": pd.Categorical.from_codes(whole["site"], self.sites),
-                "record": whole["record"],
-                "timeout_ms": whole["timeout_ms"],
-                "call": whole["call"],
-                "line": whole["line"],
-            },
-            copy=False,
-        )
-
-    @cached_property
-    def frontiers(self) -> pd.DataFrame:
-        """Above."""
-        import pandas as pd  # noqa: PLC0415  as rows
-
-        names = ["rank", "group", "enqueued", "started", "completed"]
-        return pd.DataFrame(self.statuses, columns=names)
 
     def described(self, what: str, group: str, seq: int, op: str, peer: int, site: str = "") -> str:
         """`what` with its other side, its number in its group and its call site, for a report."""
@@ -145,17 +99,8 @@ def table(dumps: Iterable[Dump], world: int | None = None) -> Table:
         if dump.partial and dump.lines is None:
             notes.append(f"{dump.name} is truncated: its last entries are missing")
     columns, calls, sites = _columns(chosen, keys, groups)
-    return Table(
-        columns,
-        statuses,
-        groups,
-        calls,
-        sites,
-        files,
-        size,
-        {rank for rank, dump in chosen.items() if dump.partial},
-        notes,
-    )
+    partial = {rank for rank, dump in chosen.items() if dump.partial}
+    return Table(columns, statuses, groups, calls, sites, files, size, partial, notes)
 
 
 def _last(dump: Dump) -> int:

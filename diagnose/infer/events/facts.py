@@ -124,10 +124,7 @@ def _long(run: Timeline) -> bool:
 
 
 def _cleared(
-    timeline: Timeline,
-    classes: Mapping[str, CauseClass],
-    attempts: int,
-    number: int | None = None,
+    timeline: Timeline, classes: Mapping[str, CauseClass], attempts: int, number: int | None = None
 ) -> Attempt:
     """The attempt without what interpreters say while they end."""
     timeline, sifted = settled(timeline, classes)

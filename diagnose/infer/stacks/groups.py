@@ -276,10 +276,7 @@ def _compare(classes: list[PlaceClass]) -> list[PlaceClass]:
     most = max(votes.values(), default=0)
     leaders = [collective for collective, count in votes.items() if count == most]
     return [
-        replace(
-            group,
-            differs=len(leaders) > 1 or (group.op, group.site) != leaders[0],
-        )
+        replace(group, differs=len(leaders) > 1 or (group.op, group.site) != leaders[0])
         for group in classes
     ]
 
@@ -290,12 +287,7 @@ def place_rows(classes: Sequence[PlaceClass]) -> list[Event]:
 
 
 def _row(place: Place) -> Event:
-    meaning = Meaning(
-        kind="place",
-        severity="info",
-        signal=STANDS,
-        phase=place.phase,
-    )
+    meaning = Meaning(kind="place", severity="info", signal=STANDS, phase=place.phase)
     work = Work(op=place.op)
     stack = place.stack
     draft = document(

@@ -119,15 +119,9 @@ def _event_reason(one: Sifted, kind: str, events: Sequence[Event], catalog: Cata
     title = entry.title if entry else clean(first.text)[:_QUOTED] or kind
     role = f" ({first.role})" if first.role and one.fate == "counted" else ""
     return Reason(
-        "event",
-        one.fate,
-        kind,
-        one.predicate,
-        f"{title}{role}: {_WHY[one.predicate]}",
-        signature=first.signature,
-        places=places(events),
-        count=len(events),
-    )
+        "event", one.fate, kind, one.predicate, f"{title}{role}: {_WHY[one.predicate]}",
+        signature=first.signature, places=places(events), count=len(events),
+    )  # fmt: skip
 
 
 def _left_out(groups: Sequence[Sequence[Event]]) -> list[Reason]:

@@ -37,8 +37,8 @@ def told(job: Job, *lost: int) -> list[tuple[int, str, str, str, int]]:
     table = tables((n, d) for n, d in job.files().items() if int(n[6:]) not in lost)
 
     def call(place: int) -> str:
-        row = table.rows.iloc[place]
-        return f"{row['group_desc'][0]}{row['seq']}"
+        group = [*table.groups.values()][table.columns["group"][place]]
+        return f"{group.desc[0]}{table.columns['seq'][place]}"
 
     return [(s.rank, call(s.before), call(s.own), call(s.usual), s.votes) for s in strays(table)]
 
@@ -98,5 +98,5 @@ def test_what_a_stray_holds() -> None:
     table = tables(steps("skipped").files().items())
     (found,) = strays(table)
     assert found == Stray(ODD, found.before, found.own, found.usual, 7, True)
-    assert table.rows["rank"].iloc[[found.before, found.own]].tolist() == [ODD, ODD]
-    assert table.rows["rank"].iloc[found.usual] != ODD
+    assert table.columns["rank"][[found.before, found.own]].tolist() == [ODD, ODD]
+    assert table.columns["rank"][found.usual] != ODD

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from diagnose.infer.collectives.table import Table, table
-from diagnose.parse.flight_recorder import Dump, read_dump
+from diagnose.parse.flight_recorder import COMPLETED, Dump, read_dump
 from tests.infer.dump_jobs import Call, Job, tables
 
 SECOND = 10**9
@@ -39,48 +39,41 @@ def dump(rank: int, at: int = NOW, config: dict[str, Any] | None = None, **chang
     return read_dump(pickle.dumps(content, 2), f"_dump_{rank}")
 
 
+def column(table: Table, name: str) -> list[Any]:
+    return table.columns[name].tolist()
+
+
+def groups(table: Table) -> list[str]:
+    keys = [*table.groups]
+    return [keys[number] for number in column(table, "group")]
+
+
 def test_columns() -> None:
-    rows = tables(small([0, 1]).files().items()).rows
-    assert [*rows.columns] == [
-        "rank", "group", "group_desc", "members", "seq", "p2p", "op", "peer", "size_in",
-        "size_out", "dtype", "state", "retired", "time_created", "site", "record", "timeout_ms",
-        "call", "line",
-    ]  # fmt: skip
-    assert rows.iloc[3].to_dict() == {
-        "rank": 1,
-        "group": "1",
-        "group_desc": "TENSOR_GROUP",
-        "members": (0, 1),
-        "seq": 2,
-        "p2p": False,
-        "op": "all_reduce",
-        "peer": -1,
-        "size_in": ((8,),),
-        "size_out": ((8,),),
-        "dtype": "Float",
-        "state": "completed",
-        "retired": True,
-        "time_created": rows.iloc[3]["time_created"],
-        "site": "/app/train.py:7",
-        "record": 1,
-        "timeout_ms": 600_000,
-        "call": 0,
-        "line": 0,
-    }
+    whole = tables(small([0, 1]).files().items())
+    row = {name: values[3].item() for name, values in whole.columns.items()}
+    assert row.pop("time_created") > 0
+    call, site = whole.calls[row.pop("call")], whole.sites[row.pop("site")]
+    assert (call.op, call.size_in, call.size_out, call.dtype) == (
+        "all_reduce", ((8,),), ((8,),), "Float",
+    )  # fmt: skip
+    assert site == "/app/train.py:7"
+    group = [*whole.groups.values()][row.pop("group")]
+    assert (group.key, group.desc, group.members) == ("1", "TENSOR_GROUP", (0, 1))
+    assert row == {
+        "rank": 1, "peer": -1, "seq": 2, "p2p": False, "state": COMPLETED, "retired": True,
+        "record": 1, "timeout_ms": 600_000, "line": 0,
+    }  # fmt: skip
 
 
 def test_lines_of_a_log() -> None:
     log = dump(0)
     log.lines = np.array([17])
-    assert table([log, dump(1)]).rows["line"].tolist() == [17, 0]
+    assert table([log, dump(1)]).columns["line"].tolist() == [17, 0]
 
 
 def test_frontiers_of_the_status() -> None:
-    frontiers = tables(small([0, 1]).files().items()).frontiers
-    assert frontiers[frontiers["group"] == "1"].to_dict("records") == [
-        {"rank": 0, "group": "1", "enqueued": 2, "started": -1, "completed": 2},
-        {"rank": 1, "group": "1", "enqueued": 2, "started": -1, "completed": 2},
-    ]
+    statuses = tables(small([0, 1]).files().items()).statuses
+    assert [one for one in statuses if one[1] == "1"] == [(0, "1", 2, -1, 2), (1, "1", 2, -1, 2)]
 
 
 def test_one_name_with_other_members_is_another_group() -> None:
@@ -89,7 +82,7 @@ def test_one_name_with_other_members_is_another_group() -> None:
 
     pairs = [dump(r, config=config("[0, 1]" if r < 2 else "[2, 3]")) for r in range(4)]
     whole = table(pairs)
-    assert whole.rows["group"].tolist() == ["0[0,1]", "0[0,1]", "0[2,3]", "0[2,3]"]
+    assert groups(whole) == ["0[0,1]", "0[0,1]", "0[2,3]", "0[2,3]"]
     assert whole.groups["0[2,3]"].members == (2, 3)
 
 
@@ -105,7 +98,7 @@ def test_members_without_a_config_are_the_ranks_that_share_it() -> None:
 def test_a_group_missing_in_a_rank_s_own_config_is_told_by_others() -> None:
     config = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2]"}}
     whole = table([dump(0, config=config), dump(1)])
-    assert whole.rows["group"].tolist() == ["0", "0"]
+    assert groups(whole) == ["0", "0"]
     assert whole.groups["0"].members == (0, 1, 2)
     assert whole.world == 3
 
@@ -113,8 +106,8 @@ def test_a_group_missing_in_a_rank_s_own_config_is_told_by_others() -> None:
 def test_peers_are_global_ranks() -> None:
     config = {"0": {"name": "0", "desc": "PIPE", "ranks": "[3, 7]"}}
     whole = table([dump(3, config=config, profiling_name="nccl:send 0->1", is_p2p=True)])
-    assert whole.rows["op"].tolist() == ["send"]
-    assert whole.rows["peer"].tolist() == [7]
+    assert [call.op for call in whole.calls] == ["send"]
+    assert column(whole, "peer") == [7]
 
 
 def test_an_older_attempt_is_left_out() -> None:
@@ -131,7 +124,7 @@ def test_the_newest_of_two_dumps_of_a_rank() -> None:
     older, newer = dump(0, NOW), dump(0, NOW + SECOND)
     older.name = "old/_dump_0"
     whole: Table = table([newer, older])
-    assert whole.rows["time_created"].tolist() == [NOW + SECOND]
+    assert column(whole, "time_created") == [NOW + SECOND]
     assert whole.notes == ["old/_dump_0 ignored: _dump_0 is a newer dump of rank 0"]
 
 
@@ -140,9 +133,9 @@ def test_a_dump_without_a_rank_is_noted() -> None:
     lost.rank, lost.name = None, "dump"
     whole = table([lost])
     assert whole.notes == ["dump: the name contains no rank, so the dump is ignored"]
-    assert len(whole.rows) == 0
+    assert whole.empty
 
 
 def test_nothing_at_all() -> None:
     whole = table([])
-    assert (len(whole.rows), whole.world, whole.files) == (0, 0, {})
+    assert (whole.empty, whole.world, whole.files) == (True, 0, {})
