@@ -56,8 +56,8 @@ def exception_of(event: Event, raised: Raised) -> PythonException | None:
     event = raised.wrapped.get(event.index, event)
     stack = raised.stacks.get(event.index)
     prefix = peel(event.text)
-    told = event.signal == "exception" or (is_word(event.signature) and "type" in event.fields)
-    if stack is None and prefix.traceback is None and not told:
+    named = event.signal == "exception" or (is_word(event.signature) and "type" in event.fields)
+    if stack is None and prefix.traceback is None and not named:
         return None
     if prefix.traceback is not None:
         frames = frames_in(prefix.traceback.splitlines())
