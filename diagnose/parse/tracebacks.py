@@ -127,6 +127,7 @@ def raised_in(message: str) -> RaisedText | None:
     """The exception that a line without its prefix tells; None where it tells none."""
     nested = _NESTED.match(message)
     first = message[nested.end() if nested else 0 :].strip("`* ").partition("\n")[0]
+    first = first.removesuffix(f"{TRACEBACK}:")  # of the next one, where no line break was written
     found = _RAISED.match(first)
     return RaisedText(found[1], (found[2] or "").strip()) if found else None
 

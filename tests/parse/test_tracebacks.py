@@ -43,6 +43,11 @@ def test_an_exception(line: str, found: tuple[str, str]) -> None:
     assert raised_in(line) == found
 
 
+def test_a_traceback_begins_in_the_same_line() -> None:
+    found = raised_in("RuntimeError: no such typeTraceback (most recent call last):")
+    assert found == ("RuntimeError", "no such type")
+
+
 @pytest.mark.parametrize("line", ["", "two words: here", "3 errors: x", "a/b: c", "KeyError:x"])
 def test_no_exception(line: str) -> None:
     assert raised_in(line) is None

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from diagnose.catalog.entries import is_word
 from diagnose.diagnosis import CodeFrame, PythonException
 from diagnose.lazy import expression
 from diagnose.parse.prefix import Prefix, peel
@@ -49,13 +50,14 @@ def exception_of(event: Event, raised: Raised) -> PythonException | None:
     """The exception that an event tells, with the frames that are events; None where it is none.
 
     A line is one where a traceback ends in it, where it holds a traceback, or where it is of the
-    form `Type: text` and the catalog takes it for an exception. Of one that passes on another, as a
-    data loader does of its worker's, the other.
+    form `Type: text` and the catalog takes it for an exception, or knows a word of it. Of one that
+    passes on another, as a data loader does of its worker's, the other.
     """
     event = raised.wrapped.get(event.index, event)
     stack = raised.stacks.get(event.index)
     prefix = peel(event.text)
-    if stack is None and prefix.traceback is None and event.signal != "exception":
+    named = event.signal == "exception" or (is_word(event.signature) and "type" in event.fields)
+    if stack is None and prefix.traceback is None and not named:
         return None
     if prefix.traceback is not None:
         frames = frames_in(prefix.traceback.splitlines())

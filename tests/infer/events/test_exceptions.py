@@ -123,3 +123,18 @@ def test_a_traceback_that_breaks_off_says_where_it_was() -> None:
     assert found.exception is not None
     assert (found.exception.type, found.exception.rank) == ("", 1)
     assert [frame.function for frame in found.exception.frames] == ["<module>", "read", "load"]
+
+
+def test_of_an_exception_that_only_a_word_of_the_catalog_knows_the_text_is_told(tmp_path) -> None:
+    line = "RuntimeError: HCCL AllReduce: Unsupported data type kBool"
+    assert verdict(tmp_path, line).root_cause.summary == f"{line}."
+
+
+def test_a_pickle_that_another_rank_sent_is_no_file(tmp_path) -> None:
+    end = "_pickle.UnpicklingError: invalid load key, '\\x00'."
+    received = traceback(end=end)
+    received[-2] = (
+        '  File "/opt/torch/distributed/distributed_c10d.py", line 2649, in _tensor_to_object'
+    )
+    assert verdict(tmp_path, "\n".join(received)).root_cause.cause == "crash.exception"
+    assert verdict(tmp_path, "\n".join(traceback(end=end))).root_cause.cause == "checkpoint.corrupt"
