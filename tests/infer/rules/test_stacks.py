@@ -29,6 +29,12 @@ BARRIER = "barrier (torch/distributed/distributed_c10d.py:5356)", "step (train.p
 DATA = "_try_get_data (torch/utils/data/dataloader.py:1291)", "step (train.py:16)", MAIN
 SAVE = "_save (torch/serialization.py:9)", "save_checkpoint (train.py:70)", MAIN
 
+TIMEOUT = (
+    "[rank{0}]:[E1120 03:27:10.000000000 ProcessGroupNCCL.cpp:629] [Rank {0}] Watchdog caught "
+    "collective operation timeout: WorkNCCL(SeqNum=4, OpType=ALLREDUCE, NumelIn=16, NumelOut=16, "
+    "Timeout(ms)=600000) ran for 600010 milliseconds before timing out.\n"
+)
+
 
 def text(rank: int, frames: tuple[str, ...]) -> str:
     head = f'# rank {rank}\nProcess {rank}: python\nThread {rank} (idle): "MainThread"\n'
@@ -223,3 +229,25 @@ def test_who_wrote_something_else_last_and_stands_alone_took_another_branch(tmp_
     assert (found.culprits.ranks, found.culprits.kind) == ([2], "mismatched")
     assert found.evidence[0].text == "[2/4] the copy is stale"
     assert found.remedies[0].do == "Start at p.py:26 (<module>): rank 2 is there."
+
+
+@pytest.mark.parametrize(("node", "cause"), [(1, "slow.storage"), (2, "data.loader")])
+def test_a_loader_waits_for_the_file_system_of_its_own_node(
+    tmp_path: Path, node: int, cause: str
+) -> None:
+    """The kernel says why rank 3 of n01 is where its stack shows it; not another node's."""
+    for rank in range(6):
+        here = f"INFO [gpu-n0{rank // 2}] rank {rank}/6 local_rank {rank % 2}: init\n"
+        late = rank == 3
+        (tmp_path / f"pyspy_rank{rank}.txt").write_text(text(rank, DATA if late else WAIT))
+        log = here if late else here + TIMEOUT.format(rank)
+        (tmp_path / f"rank_{rank}.log").write_text(f"2026-11-20 03:10:00,000 {log}")
+    (tmp_path / f"dmesg-gpu-n0{node}.txt").write_text(
+        "[    0.000000] Linux version 5.15.0\n"
+        "[ 8123.441] nfs: server nas01 not responding, still trying\n"
+    )
+    found = diagnose.diagnose(diagnose.load(tmp_path))
+    assert (found.verdict, found.root_cause.cause) == ("hung", cause)
+    assert (found.culprits.ranks, found.culprits.hosts) == ([3], ["gpu-n01"])
+    assert found.culprits.kind == "stuck_host"
+    assert found.culprits.why == "its stack: blocked in the data loader"
