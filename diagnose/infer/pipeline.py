@@ -215,7 +215,7 @@ def _result(
     winner, by_dumps = ranked[0], context.by_dumps
     grid = _grid(job, context.facts)
     raised = narrative.exception(winner, context, job)
-    held = job.documents.held()
+    held = [*job.documents.held(), *remedies.held_of(winner, context)]
     longer = remedies.longer_timeout(winner, job.catalog, context.activity)
     captured = remedies.captured(context, winner, raised)
     steps = remedies.remedies(winner, job.catalog, context.facts, captured, held, longer)

@@ -11,7 +11,7 @@ import pytest
 import diagnose
 from diagnose.catalog.load import load_catalog
 from diagnose.diagnosis import Evidence
-from diagnose.infer.advise.remedies import look_first
+from diagnose.infer.advise.remedies import held_of, look_first, remedies
 from diagnose.infer.judge.verdict import Kind, Verdict
 from diagnose.infer.rules.base import Context, Hypothesis, Tier
 from diagnose.infer.rules.stacks import evidence, placed, propose
@@ -216,6 +216,43 @@ def test_the_first_step_is_the_line_where_the_rank_stands_and_what_its_peers_do(
     )
     nobody = replace(winner, ranks=[])
     assert look_first(nobody, seen_there) == []
+
+
+def test_of_a_job_that_somebody_ended_the_first_step_says_where_its_ranks_were() -> None:
+    """A person who ends a hung job sees nowhere else who held it up."""
+    seen_there = seen(classes(WAIT, SAVE, WAIT, WAIT))
+    ended = Hypothesis("user.interrupt", Tier.STRONG, "Ctrl-C", "SIGINT.", [0], outside=True)
+    (step,) = look_first(ended, seen_there)
+    assert step.do == (
+        "If it was stopped because it hung, start there: rank 1 was at train.py:70 "
+        "(save_checkpoint), ranks 0, 2-3 were at train.py:41 (step), waiting in all_reduce."
+    )
+    assert held_of(ended, seen_there) == ["places"]
+    for apart in (seen(classes(SAVE, SAVE)), seen(classes(WAIT, WAIT))):
+        assert (look_first(ended, apart), held_of(ended, apart)) == ([], [])
+    assert look_first(replace(ended, outside=False), seen_there) == []
+
+
+def test_a_culprit_that_a_signal_stopped_has_to_go_on() -> None:
+    """What it did when it was stopped is not at fault, and no lock has to be looked for."""
+    found = [
+        replace(
+            group, state="stopped", places=tuple(replace(p, state="stopped") for p in group.places)
+        )
+        if 1 in group.ranks
+        else group
+        for group in classes(WAIT, SAVE, WAIT)
+    ]
+    context = seen(found)
+    (winner,) = placed(found, context, ())
+    assert (winner.cause, winner.ranks) == ("stall.host", [1])
+    assert (look_first(winner, context), held_of(winner, context)) == ([], ["stopped"])
+    steps = remedies(winner, load_catalog(), context.facts, [{"pid": "77"}], ["stacks", "stopped"])
+    commands = [line for run in steps[0].run for line in run.lines]
+    assert (steps[0].when, commands) == ("now", ["kill -CONT 77"])
+    assert {step.when for step in steps} == {"now", "prevent"}
+    others = remedies(winner, load_catalog(), context.facts, [{"pid": "77"}], ["stacks"])
+    assert {step.when for step in others} == {"fix", "prevent"}
 
 
 def test_who_wrote_something_else_last_and_stands_alone_took_another_branch(tmp_path: Path) -> None:
