@@ -45,9 +45,10 @@ def normalise(data: bytes) -> Normal | None:
     text = data.decode(errors="surrogateescape")
     ends = text.endswith("\n")
     before = text.removesuffix("\n").split("\n")
-    rows = _unfenced(_unquoted(_unindented(_without_colours(_visible(before)))))
+    plain = _unescaped_html(_without_colours(_visible(before)))  # its quote marks may be &gt;
+    rows = _unfenced(_unquoted(_unindented(plain)))
     numbers, texts = [number for number, _ in rows], [text for _, text in rows]
-    for step in (_unnumbered, _unescaped_html, _unescaped_markdown, _unindented):
+    for step in (_unnumbered, _unescaped_markdown, _unindented):
         texts = step(texts)
     rows = part(join_wrapped(list(zip(numbers, texts, strict=True))))
     numbers, texts = [number for number, _ in rows], [text for _, text in rows]

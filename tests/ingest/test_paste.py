@@ -81,6 +81,8 @@ def test_html_entities() -> None:
         LOG.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
     )
     assert undone(text) == LOG
+    quoted = "".join(f"&gt; {row}".rstrip() + "\n" for row in text.splitlines())
+    assert undone(quoted) == LOG, "as a chat's API gives a quote"
     assert undone(LOG + "http://x/?a=1&amp;b=2 &lt;\n") == LOG + "http://x/?a=1&amp;b=2 &lt;\n"
     assert normalise(b"[rank0]: http://x/?a=1&amp;b=2\n") is None
 
