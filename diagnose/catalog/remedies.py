@@ -88,6 +88,7 @@ PLACEHOLDERS: dict[str, str] = {
     "pid": "the id of the process: of the culprit, where one is collected",
     "pod": "the pod to blame",
     "pids": "the ids of the ranks' processes on the node, joined by commas",
+    "job": "the id of the job, as Slurm states it",
     # ---- only the user knows
     "address": "the IP address of a host",
     "arch": "the compute capability of the GPUs, such as 9.0",
@@ -106,7 +107,6 @@ PLACEHOLDERS: dict[str, str] = {
     "host": "a host",
     "image": "a container image",
     "interface": "a network interface, such as eth0",
-    "job": "the id of the job",
     "larger": "more than now",
     "minutes": "a number of minutes",
     "mirror": "the host of a mirror",

@@ -38,6 +38,9 @@ _PEER = expression(r"(?:\w+://)?(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*)(?:[<:|](?P<p
 _BUS_ID = expression(
     r"(?:[0-9a-fA-F]{4}|[0-9a-fA-F]{8}):[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?P<function>\.\d)?"
 )
+_SLURM_JOB = expression(
+    r"\b(?:(?:Step|Job)I[dD]=|JOB |STEP |slurm-)(\d{1,10}(?:_\d{1,6})?)(?:\.\w{1,9})?\b(?![-\d])"
+)
 _TRAINER = ("transformers", "accelerate", "deepspeed", "torch")
 # What each is built on. Where two of a job are here, the user sets things in the outer one.
 _BUILT_ON = {
@@ -252,7 +255,7 @@ def _captured(fields: Mapping[str, str]) -> dict[str, str]:
     """What one line says of the placeholders."""
     values = {
         name: str(fields[name])
-        for name in ("nic", "path", "port", "frame", "pid", "pids")
+        for name in ("nic", "path", "port", "frame", "pid", "pids", "job")
         if fields.get(name)
     }
     peer = _PEER.fullmatch(str(fields.get("peer") or ""))
@@ -271,7 +274,7 @@ def captured(context: Context, winner: Hypothesis, raised: PythonException | Non
     found = [context.timeline.at(index).fields for index in winner.rows[:1]]
     where = raised.where if raised else None
     found += [{"frame": f"{where.file}:{where.line}"}] if where else []
-    return [*found, _processes(context, winner)]
+    return [*found, _processes(context, winner), _slurm_job(context, winner)]
 
 
 def _processes(context: Context, winner: Hypothesis) -> Fields:
@@ -284,6 +287,14 @@ def _processes(context: Context, winner: Hypothesis) -> Fields:
     if len({place.stack.host for place in places}) == 1:
         found["pids"] = ",".join(known[rank] for rank in sorted(known))
     return found
+
+
+def _slurm_job(context: Context, winner: Hypothesis) -> Fields:
+    """The id of the one Slurm job that lines of the evidence, or names of files, state."""
+    lines = [context.timeline.at(row).text for row in winner.rows]
+    stated = [_SLURM_JOB.search(text) for text in [*lines, *set(context.timeline.column("source"))]]
+    ids = {one[1] for one in stated if one is not None}
+    return {"job": ids.pop()} if len(ids) == 1 else {}
 
 
 def restart(winner: Hypothesis, catalog: Catalog) -> RestartAdvice:
