@@ -234,7 +234,7 @@ def _result(
         exception=raised,
         alternatives=narrative.alternatives(ranked),
         remedies=[
-            *remedies.look_first(winner, context),
+            *remedies.look_first(winner, context, raised),
             *remedies.find_nodes(winner, steps),
             *steps,
         ],

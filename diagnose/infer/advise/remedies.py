@@ -102,15 +102,27 @@ def remedies(
 
 
 def held_of(winner: Hypothesis, context: Context) -> list[Held]:
-    """What else is known: that a signal has stopped a culprit, or where all were in the end."""
+    """What else is known: that a culprit is stopped or asleep, or where all were in the end."""
     places = (place for group in context.stacks for place in group.places)
-    stopped = any(one.state == "stopped" and one.rank in winner.ranks for one in places)
-    kinds: dict[Held, bool] = {"stopped": stopped, "places": bool(_where_ended(winner, context))}
+    states = {place.state for place in places if place.rank in winner.ranks}
+    kinds: dict[Held, bool] = {
+        "stopped": "stopped" in states,
+        "asleep": states == {"sleep"},
+        "places": bool(_where_ended(winner, context)),
+    }
     return [kind for kind, there in kinds.items() if there]
 
 
-def look_first(winner: Hypothesis, context: Context) -> list[RemedyStep]:
-    """The line where the culprit is by its stack, if no other rank is there, and what they do."""
+def look_first(
+    winner: Hypothesis, context: Context, raised: PythonException | None = None
+) -> list[RemedyStep]:
+    """The line where the culprit is by its stack, if no other rank is there, and what they do.
+
+    Where words of an exception suggest the class, which is a guess, the line that raised it.
+    """
+    if winner.suggested and raised is not None and raised.where is not None:
+        where = f"{raised.where.file}:{raised.where.line}"
+        return [RemedyStep("now", f"Start at {where}, the line of your code that raised it.")]
     if ended := _where_ended(winner, context):
         return [RemedyStep("now", f"If it was stopped because it hung, start there: {ended}.")]
     own = next((g for g in context.stacks if g.site and {*g.ranks} <= {*winner.ranks}), None)

@@ -255,6 +255,25 @@ def test_a_culprit_that_a_signal_stopped_has_to_go_on() -> None:
     assert {step.when for step in others} == {"fix", "prevent"}
 
 
+def test_a_culprit_that_sleeps_by_itself_has_no_lock_to_look_for() -> None:
+    slept = ("load_batch (train.py:8)", MAIN)
+    found = classes(WAIT, slept, WAIT)
+    asleep = [
+        replace(group, state="sleep", places=tuple(replace(p, state="sleep") for p in group.places))
+        if group.ranks == (1,)
+        else group
+        for group in found
+    ]
+    context = seen(asleep)
+    (winner,) = placed(asleep, context, ())
+    assert (winner.cause, held_of(winner, context)) == ("stall.host", ["asleep"])
+    steps = remedies(winner, load_catalog(), context.facts, held=["stacks", "asleep"])
+    assert [step.do for step in steps if step.when == "fix"] == [
+        "Bound what it waits for there by a number of tries or a time, after which it raises."
+    ]
+    assert held_of(replace(winner, ranks=[0, 1]), context) == []
+
+
 def test_who_wrote_something_else_last_and_stands_alone_took_another_branch(tmp_path: Path) -> None:
     steps = [f"[{rank}/4] it {step} w 0.1" for step in range(3) for rank in range(4)]
     (tmp_path / "console.log").write_text("\n".join([*steps, "[2/4] the copy is stale\n"]))
