@@ -192,7 +192,7 @@ def _weighed(context: Context, job: Job) -> tuple[Context, _Weighed]:
     likely = [one for one in hypotheses if one.tier >= Tier.GUESS]
     leads = [] if likely else leads_of(context)
     ranked = ranking.rank(ranking.merge(likely or leads))
-    ranked = ranked or [inconclusive(context.failing, context.catalog)]
+    ranked = ranked or [inconclusive(context.failing, context.catalog, context.lone)]
     ranked = with_import(ranked, context, lambda one: narrative.exception(one, context, job))
     ranked = with_claims(with_kind(ranked, context), context)
     kept = {id(one) for one in likely or leads}
