@@ -53,7 +53,6 @@ from diagnose.timeline.event import Event, Timeline
 
 if TYPE_CHECKING:
     from diagnose.catalog.schema import Held
-    from diagnose.infer.stacks.classify import Place
     from diagnose.job.model import Job
 
 
@@ -100,21 +99,12 @@ _ENDED = ("done", "closed")
 _LAST = "That is so of the last of its {:,} attempts only."
 
 
-def inconclusive(
-    failing: Sequence[Event], catalog: Catalog, lone: Sequence[Place] = ()
-) -> Hypothesis:
-    """What is left where no rule proposes anything; the one pod that is told to have failed.
-
-    `lone` are the places of processes of unknown rank, such as a launcher's.
-    """
+def inconclusive(failing: Sequence[Event], catalog: Catalog, waiting: str = "") -> Hypothesis:
+    """What is left where no rule proposes anything; the one pod that is told to have failed."""
     summary = "The job failed, but these lines do not show why."
-    waiting = next((place for place in lone if place.waits), None)
-    if not failing and waiting is not None:
-        from diagnose.infer.stacks.groups import described  # noqa: PLC0415  few jobs have stacks
-
-        summary = f"A process is {described(waiting)}; nothing shows whom it waits for."
-    elif not failing:
-        summary = "The job had not ended when somebody looked into it; nothing shows why it hangs."
+    if not failing:
+        seen = waiting or "The job had not ended when somebody looked into it"
+        summary = f"{seen}; nothing shows why it hangs."
     elif all(event.signal == "stuck" for event in failing):
         summary = "The user says that the job hangs; these lines do not show why."
     rows = [event.index for event in failing[:_ROWS]]

@@ -20,6 +20,7 @@ from diagnose.infer.outcome import (
     phase_of,
     verdict_of,
 )
+from diagnose.infer.pipeline import _waiting
 from diagnose.infer.rules.base import Hypothesis, Tier
 from diagnose.infer.stacks.classify import unranked
 from diagnose.parse.stacks import read_stacks
@@ -177,13 +178,13 @@ def test_a_launcher_that_waits_alone_is_said_to() -> None:
         f'Thread 7 (idle): "MainThread"\n    next_rendezvous (/opt/site-packages/{frame}:67)\n'
     )
     (place,) = unranked(read_stacks(text.encode(), "stack.txt"))
-    found = inconclusive([], catalog(), [place])
-    assert found.summary == (
+    assert inconclusive([], catalog(), _waiting([place])).summary == (
         f"A process is waiting for a key in the store: next_rendezvous in {frame}; nothing shows "
-        "whom it waits for."
+        "why it hangs."
     )
-    busy = replace(place, state="python")
-    assert inconclusive([], catalog(), [busy]).summary == inconclusive([], catalog()).summary
+    assert inconclusive([], catalog(), _waiting([replace(place, state="python")])).summary == (
+        "The job had not ended when somebody looked into it; nothing shows why it hangs."
+    )
 
 
 @pytest.mark.parametrize(
