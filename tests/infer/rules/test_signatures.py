@@ -394,6 +394,7 @@ def test_the_sender_of_a_sigterm_below_a_dump_signal_is_no_cause() -> None:
     for text, cause in ((dump + stop, "unknown"), (stop + dump, "scheduler.preempted")):
         found = diagnose.diagnose(diagnose.load_text(text))
         assert (found.root_cause.cause, found.root_cause.confidence) == (cause, "low")
+        assert "preempted" not in found.root_cause.title, "who sent it is not known"
 
 
 def test_ranks_of_a_failure_table_that_aborted_are_victims_of_a_watchdog() -> None:
