@@ -115,8 +115,11 @@ When = Literal["now", "fix", "prevent"]
 RunKind = Literal["shell", "python", "setting", "note"]
 Risk = Literal["read_only", "changes_state", "destructive"]
 # What is there of a job: stacks of its ranks, what `diagnose collect` took; a log that just ends;
-# times of steps by which a rank is slow.
-Held = Literal["stacks", "bundle", "dumps", "unfinished", "pace"]
+# times of steps by which a rank is slow; a culprit that a signal stopped, or that sleeps
+# by itself; where ranks were as somebody ended the job; that steps take longer than before.
+Held = Literal[
+    "stacks", "bundle", "dumps", "unfinished", "pace", "stopped", "asleep", "places", "slower"
+]
 Needs = Literal["user", "admin"]
 Restart = Literal["retry", "retry_elsewhere", "fix_first", "none"]
 CulpritOf = Literal["self", "captured", "complement", "none"]

@@ -99,11 +99,12 @@ _ENDED = ("done", "closed")
 _LAST = "That is so of the last of its {:,} attempts only."
 
 
-def inconclusive(failing: Sequence[Event], catalog: Catalog) -> Hypothesis:
+def inconclusive(failing: Sequence[Event], catalog: Catalog, waiting: str = "") -> Hypothesis:
     """What is left where no rule proposes anything; the one pod that is told to have failed."""
     summary = "The job failed, but these lines do not show why."
     if not failing:
-        summary = "The job had not ended when somebody looked into it; nothing shows why it hangs."
+        seen = waiting or "The job had not ended when somebody looked into it"
+        summary = f"{seen}; nothing shows why it hangs."
     elif all(event.signal == "stuck" for event in failing):
         summary = "The user says that the job hangs; these lines do not show why."
     rows = [event.index for event in failing[:_ROWS]]

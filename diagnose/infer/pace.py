@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from diagnose.catalog.schema import HARMLESS
+from diagnose.catalog.schema import HARMLESS, Held
 from diagnose.diagnosis import (
     Confidence,
     Culprits,
@@ -82,7 +82,7 @@ def added(found: Diagnosis, job: Job, facts: Facts) -> Diagnosis:
         return found
     slow = find_slow(job.pace, job.events.hosts_of_ranks) or _claimed(job, facts)
     if change is not None:
-        found = _slower(found, change)
+        found = _slower(found, change, job, facts)
     return found if slow is None else _named(found, slow, change, job, facts)
 
 
@@ -104,14 +104,22 @@ def _claimed(job: Job, facts: Facts) -> Slow | None:
     return Slow("reports", ranks, None, 0.0, 0.0, 0.0, 0.0, places=places)
 
 
-def _slower(found: Diagnosis, change: Slowdown) -> Diagnosis:
-    """Say since when steps take longer."""
+def _slower(found: Diagnosis, change: Slowdown, job: Job, facts: Facts) -> Diagnosis:
+    """Say since when steps take longer, and how to find out why."""
     times = f"{change.after_s / change.before_s:.1f} x"
     title = f"Steps take {times} as long since step {change.since:,}"
     text = _changed(change)
     cause = replace(found.root_cause, title=title, summary=f"{found.root_cause.summary} {text}")
     reason = Reason("verdict", "won", cause.cause, "slower_since", text, rule=_RULE)
-    return replace(found, root_cause=cause, reasons=[*found.reasons, reason])
+    nobody = Hypothesis(cause.cause, Tier.NONE, title, text)
+    held: list[Held] = [*job.documents.held(), "slower"]
+    steps = remedies.remedies(nobody, job.catalog, facts, held=held)
+    return replace(
+        found,
+        root_cause=cause,
+        remedies=[*steps, *found.remedies],
+        reasons=[*found.reasons, reason],
+    )
 
 
 def _changed(change: Slowdown) -> str:

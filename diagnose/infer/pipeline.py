@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -64,6 +65,7 @@ from diagnose.text.times import iso
 from diagnose.timeline.event import Event
 
 if TYPE_CHECKING:
+    from diagnose.infer.stacks.classify import Place
     from diagnose.job.model import Job
 
 
@@ -192,13 +194,23 @@ def _weighed(context: Context, job: Job) -> tuple[Context, _Weighed]:
     likely = [one for one in hypotheses if one.tier >= Tier.GUESS]
     leads = [] if likely else leads_of(context)
     ranked = ranking.rank(ranking.merge(likely or leads))
-    ranked = ranked or [inconclusive(context.failing, context.catalog)]
+    ranked = ranked or [inconclusive(context.failing, context.catalog, _waiting(context.lone))]
     ranked = with_import(ranked, context, lambda one: narrative.exception(one, context, job))
     ranked = with_claims(with_kind(ranked, context), context)
     kept = {id(one) for one in likely or leads}
     weak = [Dropped(one, "below_threshold") for one in hypotheses if id(one) not in kept]
     proposed = {id(one): one for one in (*stated, *inferred, *known, *leads)}
     return context, _Weighed(ranked, [*proposed.values()], [*dropped, *weak])
+
+
+def _waiting(lone: Sequence[Place]) -> str:
+    """What a process of unknown rank, such as a launcher, waits in, "" where none does."""
+    waiting = next((place for place in lone if place.waits), None)
+    if waiting is None:
+        return ""
+    from diagnose.infer.stacks.groups import described  # noqa: PLC0415  few jobs have stacks
+
+    return f"A process is {described(waiting)}"
 
 
 def _result(
@@ -215,7 +227,7 @@ def _result(
     winner, by_dumps = ranked[0], context.by_dumps
     grid = _grid(job, context.facts)
     raised = narrative.exception(winner, context, job)
-    held = job.documents.held()
+    held = [*job.documents.held(), *remedies.held_of(winner, context)]
     longer = remedies.longer_timeout(winner, job.catalog, context.activity)
     captured = remedies.captured(context, winner, raised)
     steps = remedies.remedies(winner, job.catalog, context.facts, captured, held, longer)
@@ -234,7 +246,7 @@ def _result(
         exception=raised,
         alternatives=narrative.alternatives(ranked),
         remedies=[
-            *remedies.look_first(winner, context),
+            *remedies.look_first(winner, context, raised),
             *remedies.find_nodes(winner, steps),
             *steps,
         ],

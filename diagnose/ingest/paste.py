@@ -25,6 +25,7 @@ _SAMPLE_LINES = 300
 _MOST = 0.6  # of the non-empty lines: people write a sentence above what they paste
 _RISING = 0.8  # of the line numbers
 _LEAST_GREPPED = 5  # lines whose numbers have gaps, as proof
+_LEAST_ENDS = 5  # that are spelled out in a source of one line
 _INDENTED = 0.8  # of the non-empty lines: the name of who wrote it may stand above
 
 
@@ -40,18 +41,24 @@ def normalise(data: bytes) -> Normal | None:
 
     Bytes that are not UTF-8 stay as they are.
     """
-    if not _set_off(data[:_HEAD]) and not _marked(data):
+    if not (_set_off(data[:_HEAD]) or _marked(data) or _in_one_line(data)):
         return None
     text = data.decode(errors="surrogateescape")
     ends = text.endswith("\n")
     before = text.removesuffix("\n").split("\n")
-    rows = _unfenced(_unquoted(_unindented(_without_colours(_visible(before)))))
+    one_line = _in_one_line(data)
+    if one_line:
+        before = before[0].replace(r"\t", "\t").replace(r"\"", '"').split(r"\n")
+    plain = _unescaped_html(_without_colours(_visible(before)))  # its quote marks may be &gt;
+    rows = _unfenced(_unquoted(_unindented(plain)))
     numbers, texts = [number for number, _ in rows], [text for _, text in rows]
-    for step in (_unnumbered, _unescaped_html, _unescaped_markdown, _unindented):
+    for step in (_unnumbered, _unescaped_markdown, _unindented):
         texts = step(texts)
     rows = part(join_wrapped(list(zip(numbers, texts, strict=True))))
     numbers, texts = [number for number, _ in rows], [text for _, text in rows]
-    if texts == before:
+    if one_line:
+        numbers = [1] * len(numbers)
+    elif texts == before:
         return None
     joined = "\n".join(texts) + ("\n" if ends and texts else "")
     return Normal(joined.encode(errors="surrogateescape"), numbers)
@@ -68,6 +75,12 @@ _HEAD = 64 << 10  # bytes that mostly hold the sample
 _SAME_DIGITS = bytes.maketrans(b"123456789", b"000000000")
 _BEGINNING = 18  # bytes of a line that tell whether one of these three begins it
 _INVISIBLE_BYTES = [mark.encode() for mark in "\u200b\ufeff\u2060\u00a0\u202f\u2007"]
+
+
+def _in_one_line(data: bytes) -> bool:
+    """Whether it is a log as a string of JSON or of a program holds it: line ends spelled out."""
+    begun = data[:1] not in (b"{", b"[") or data[1:2].isalpha()  # else a record, or several
+    return begun and data.find(b"\n", 0, -1) < 0 and data.count(rb"\n") >= _LEAST_ENDS
 
 
 def _set_off(head: bytes) -> bool:

@@ -187,7 +187,8 @@ _CHECKS: Mapping[str, Callable[[_Found, Collection[str]], bool]] = {
     "machine": _machine, "priority": _urgency,
 }  # fmt: skip
 _HOOKS: Mapping[str, Callable[[_Found, Prefix], bool]] = {
-    "path": lambda found, prefix: _wrote(found["path"], prefix),
+    # That of a line with its number is what nobody else writes.
+    "path": lambda found, prefix: _wrote(found["path"], prefix) or found[0][-2].isdigit(),
 }
 
 

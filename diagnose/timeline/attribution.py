@@ -212,7 +212,7 @@ def _of_sources(found: Sequence[Event], _: Sequence[Event]) -> Namer | None:
 
 
 def _tasks_are_ranks(found: Sequence[Event]) -> bool:
-    """One task a rank: no task prints several local ranks or is on another host than its rank.
+    """One task a rank: none names another rank, several local ranks, or another host than its rank.
 
     One that is on several hosts is of several steps, each with tasks of its own.
     """
@@ -224,6 +224,8 @@ def _tasks_are_ranks(found: Sequence[Event]) -> bool:
     )
     if any(len(hosts) > 1 for hosts in places.values()):
         return False
+    if any(None not in (draft.task, draft.rank) and draft.task != draft.rank for draft in found):
+        return False  # a task that starts the ranks of a node, such as torchrun
     for draft in found:
         if draft.rank is not None and draft.host is not None:
             host_of.setdefault(draft.rank, draft.host)

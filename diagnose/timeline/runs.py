@@ -367,9 +367,13 @@ def _may_be_of_another(draft: Event) -> bool:
 
 
 def _is_named(drafts: Sequence[Event]) -> bool:
-    """Whether the name of a file says that it is of one process."""
-    seen = ({getattr(draft, name) for draft in drafts} for name in _NAMES)
-    return any(len(values) == 1 and None not in values for values in seen)
+    """Whether the name of a file says that it is of one process.
+
+    One task whose lines name several ranks is a launcher.
+    """
+    seen = [{getattr(draft, name) for draft in drafts} for name in _NAMES]
+    several = any(len(values - {None}) > 1 for values in seen)
+    return not several and any(len(values) == 1 and None not in values for values in seen)
 
 
 def _of_job(begins: Sequence[Begin], found: Sequence[Event]) -> list[Begin]:

@@ -20,7 +20,10 @@ from diagnose.infer.outcome import (
     phase_of,
     verdict_of,
 )
+from diagnose.infer.pipeline import _waiting
 from diagnose.infer.rules.base import Hypothesis, Tier
+from diagnose.infer.stacks.classify import unranked
+from diagnose.parse.stacks import read_stacks
 
 from .rows import Row, catalog, context, marker, matched, signature, step, wait
 
@@ -165,6 +168,23 @@ def test_where_no_rule_proposes_anything_the_first_failures_are_shown(make: Any)
     failing = list(make(*[wait(rank) for rank in range(9)]))
     found = inconclusive(failing, catalog())
     assert (found.cause, found.title, found.rows) == ("unknown", "Title of unknown", [0, 1, 2, 3])
+
+
+def test_a_launcher_that_waits_alone_is_said_to() -> None:
+    """Before any of its ranks is there: a bundle of a job whose other node does not come."""
+    frame = "torch/distributed/elastic/rendezvous/static_tcp_rendezvous.py"
+    text = (
+        "Process 7: torchrun --nnodes 2 train.py\nPython v3.11.7 (/usr/bin/python3.11)\n\n"
+        f'Thread 7 (idle): "MainThread"\n    next_rendezvous (/opt/site-packages/{frame}:67)\n'
+    )
+    (place,) = unranked(read_stacks(text.encode(), "stack.txt"))
+    assert inconclusive([], catalog(), _waiting([place])).summary == (
+        f"A process is waiting for a key in the store: next_rendezvous in {frame}; nothing shows "
+        "why it hangs."
+    )
+    assert inconclusive([], catalog(), _waiting([replace(place, state="python")])).summary == (
+        "The job had not ended when somebody looked into it; nothing shows why it hangs."
+    )
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,11 @@ def test_a_job_that_became_slower_names_nobody(tmp_path: Path) -> None:
     found = diagnosed(tmp_path, lines(None, since=41, whole=3.0))
     assert (found.verdict, found.root_cause.cause) == ("running", "none")
     assert found.root_cause.title == "Steps take 3.0 x as long since step 41"
+    assert [step.do.split(",")[0] for step in found.remedies][:3] == [
+        "Compare what the nodes do since then with before",
+        "Print the times of the parts of a step on each rank",
+        "See whether it still makes steps.",
+    ]
     assert found.culprits.ranks == []
     assert ("verdict", "won", "slower_since") in [
         (one.step, one.outcome, one.predicate) for one in found.reasons

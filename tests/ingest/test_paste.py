@@ -81,8 +81,23 @@ def test_html_entities() -> None:
         LOG.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
     )
     assert undone(text) == LOG
+    quoted = "".join(f"&gt; {row}".rstrip() + "\n" for row in text.splitlines())
+    assert undone(quoted) == LOG, "as a chat's API gives a quote"
     assert undone(LOG + "http://x/?a=1&amp;b=2 &lt;\n") == LOG + "http://x/?a=1&amp;b=2 &lt;\n"
     assert normalise(b"[rank0]: http://x/?a=1&amp;b=2\n") is None
+
+
+def test_line_ends_that_are_spelled_out() -> None:
+    """As who copies the value of a JSON field has them."""
+    for text in (LOG, "> " + LOG.replace("\n", "\n> ").removesuffix("> ")):
+        spelled = text.replace('"', '\\"').replace("\n", "\\n")
+        normal = normalise(spelled.encode())
+        assert normal is not None
+        assert normal.data.decode() == LOG
+        assert set(normal.lines) == {1}
+    record = '{"log": "' + LOG.replace('"', "'").replace("\n", "\\n") + '"}\n'
+    assert normalise(record.encode()) is None, "of a record its reader knows"
+    assert normalise(rb"x\ny\nz" + b"\n") is None
 
 
 def test_markdown_escapes() -> None:

@@ -79,6 +79,14 @@ def test_a_task_with_many_local_ranks_is_a_node() -> None:
     assert {event.task for event in found} == {0, 1}
 
 
+@pytest.mark.parametrize("rank", [1, 5])
+def test_a_task_that_names_another_rank_is_a_node(rank: int) -> None:
+    """`srun --label` of torchrun: the label of a node stands before the rank."""
+    found = timeline(job=f"0: [rank{rank}]: {ERROR} a\n0: {ERROR} b\n")
+    assert (of(found, f"{ERROR} a").rank, of(found, f"{ERROR} b").rank) == (rank, None)
+    assert of(found, f"{ERROR} b").task == 0
+
+
 def test_the_rank_in_a_group_is_global_only_where_nothing_else_names_ranks() -> None:
     line = "[Rank {}] " + WATCHDOG.format(seq=7) + "\n"
     assert of(timeline(job=line.format(2)), "Watchdog").rank == 2

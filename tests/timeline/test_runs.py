@@ -112,6 +112,13 @@ def test_in_the_file_of_a_rank_two_deaths_are_of_two_processes() -> None:
     assert attempts(same.events) == [0, 0], "a logger and the interpreter may both print it"
 
 
+def test_ranks_of_one_task_that_die_are_of_one_run() -> None:
+    """torchrun below `srun --label`: the label is that of a node."""
+    died = "0: [rank{0}]: Traceback (most recent call last):\n0: [rank{0}]: ValueError: {0}\n"
+    found = timeline(**{"slurm-7.out": "".join(map(died.format, range(3)))})
+    assert {event.attempt for event in found} == {0}
+
+
 def test_in_the_file_of_a_rank_steps_begin_again() -> None:
     job = of_ranks(r0=f"{STEPS}{KEY}{STEPS}{VALUE}")
     assert attempts(job.events) == [0, 1]

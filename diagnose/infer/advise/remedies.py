@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from diagnose.catalog.remedies import fill, placeholders_in
 from diagnose.catalog.schema import Catalog, Held, Remedy, Run, Setting
@@ -25,12 +26,20 @@ from diagnose.lazy import expression
 from diagnose.text.ranks import plural, ranks_phrase
 from diagnose.timeline.event import Fields
 
+if TYPE_CHECKING:
+    from diagnose.infer.stacks.groups import PlaceClass
+
 _ORDER = {"now": 0, "fix": 1, "prevent": 2}
 # More hosts than this are no culprits to act on one by one.
 _MAX_HOSTS = 8
+# Of more places than this a sentence shows nothing.
+_PLACES = 3
 _PEER = expression(r"(?:\w+://)?(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*)(?:[<:|](?P<port>\d{1,5})>?)?")
 _BUS_ID = expression(
     r"(?:[0-9a-fA-F]{4}|[0-9a-fA-F]{8}):[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?P<function>\.\d)?"
+)
+_SLURM_JOB = expression(
+    r"\b(?:(?:Step|Job)I[dD]=|JOB |STEP |slurm-)(\d{1,10}(?:_\d{1,6})?)(?:\.\w{1,9})?\b(?![-\d])"
 )
 _TRAINER = ("transformers", "accelerate", "deepspeed", "torch")
 # What each is built on. Where two of a job are here, the user sets things in the outer one.
@@ -92,20 +101,36 @@ def remedies(
     return sorted(unique.values(), key=lambda step: _ORDER[step.when])
 
 
-def look_first(winner: Hypothesis, context: Context) -> list[RemedyStep]:
-    """The line where the culprit is by its stack, if no other rank is there, and what they do."""
+def held_of(winner: Hypothesis, context: Context) -> list[Held]:
+    """What else is known: that a culprit is stopped or asleep, or where all were in the end."""
+    places = (place for group in context.stacks for place in group.places)
+    states = {place.state for place in places if place.rank in winner.ranks}
+    kinds: dict[Held, bool] = {
+        "stopped": "stopped" in states,
+        "asleep": states == {"sleep"},
+        "places": bool(_where_ended(winner, context)),
+    }
+    return [kind for kind, there in kinds.items() if there]
+
+
+def look_first(
+    winner: Hypothesis, context: Context, raised: PythonException | None = None
+) -> list[RemedyStep]:
+    """The line where the culprit is by its stack, if no other rank is there, and what they do.
+
+    Where words of an exception suggest the class, which is a guess, the line that raised it.
+    """
+    if winner.suggested and raised is not None and raised.where is not None:
+        where = f"{raised.where.file}:{raised.where.line}"
+        return [RemedyStep("now", f"Start at {where}, the line of your code that raised it.")]
+    if ended := _where_ended(winner, context):
+        return [RemedyStep("now", f"If it was stopped because it hung, start there: {ended}.")]
     own = next((g for g in context.stacks if g.site and {*g.ranks} <= {*winner.ranks}), None)
-    if own is None or not any(place.running for place in own.places):
+    if own is None or own.state == "stopped" or not any(place.running for place in own.places):
         return []
     from diagnose.infer.stacks.groups import says  # noqa: PLC0415  few jobs have stacks
 
-    ranks = sorted(own.ranks)
-    place = own.places[0]
-    where = own.site
-    for frame in place.stack.frames:
-        if own.site == f"{frame.file.rpartition('/')[2]}:{frame.line}":
-            where = f"{own.site} ({frame.func})"
-            break
+    ranks, place = sorted(own.ranks), own.places[0]
     what = "" if place.state == "unknown" else f" {says(place)}"
     does = f"{ranks_phrase(ranks)} {plural(len(ranks), 'is', 'are')}{what}"
     others = [
@@ -116,7 +141,28 @@ def look_first(winner: Hypothesis, context: Context) -> list[RemedyStep]:
         if group.waits and not {*winner.ranks} & {*group.ranks}
     ]
     meanwhile = f", while {', '.join(others)}" if len(others) == 1 else ""
-    return [RemedyStep("now", f"Start at {where}: {does} there{meanwhile}.")]
+    return [RemedyStep("now", f"Start at {_site(own)}: {does} there{meanwhile}.")]
+
+
+def _where_ended(winner: Hypothesis, context: Context) -> str:
+    """Where the ranks of a job were that somebody ended, "" if not some waited for others."""
+    groups = [group for group in context.stacks if group.site]
+    waiting = [group for group in groups if group.waits]
+    if winner.ranks or not (winner.outside and 0 < len(waiting) < len(groups) <= _PLACES):
+        return ""
+    return ", ".join(
+        f"{ranks_phrase(group.ranks)} {plural(len(group.ranks), 'was', 'were')} at {_site(group)}"
+        + (f", waiting in {group.call}" if group.call else "")
+        for group in sorted(groups, key=lambda group: group.waits)
+    )
+
+
+def _site(group: PlaceClass) -> str:
+    """The line of the program at which ranks are, with its function."""
+    for frame in group.places[0].stack.frames:
+        if group.site == f"{frame.file.rpartition('/')[2]}:{frame.line}":
+            return f"{group.site} ({frame.func})"
+    return group.site or ""
 
 
 def _nodes(winner: Hypothesis) -> list[str]:
@@ -221,7 +267,7 @@ def _captured(fields: Mapping[str, str]) -> dict[str, str]:
     """What one line says of the placeholders."""
     values = {
         name: str(fields[name])
-        for name in ("nic", "path", "port", "frame", "pid", "pids")
+        for name in ("nic", "path", "port", "frame", "pid", "pids", "job")
         if fields.get(name)
     }
     peer = _PEER.fullmatch(str(fields.get("peer") or ""))
@@ -240,7 +286,7 @@ def captured(context: Context, winner: Hypothesis, raised: PythonException | Non
     found = [context.timeline.at(index).fields for index in winner.rows[:1]]
     where = raised.where if raised else None
     found += [{"frame": f"{where.file}:{where.line}"}] if where else []
-    return [*found, _processes(context, winner)]
+    return [*found, _processes(context, winner), _slurm_job(context, winner)]
 
 
 def _processes(context: Context, winner: Hypothesis) -> Fields:
@@ -253,6 +299,14 @@ def _processes(context: Context, winner: Hypothesis) -> Fields:
     if len({place.stack.host for place in places}) == 1:
         found["pids"] = ",".join(known[rank] for rank in sorted(known))
     return found
+
+
+def _slurm_job(context: Context, winner: Hypothesis) -> Fields:
+    """The id of the one Slurm job that lines of the evidence, or names of files, state."""
+    lines = [context.timeline.at(row).text for row in winner.rows]
+    stated = [_SLURM_JOB.search(text) for text in [*lines, *set(context.timeline.column("source"))]]
+    ids = {one[1] for one in stated if one is not None}
+    return {"job": ids.pop()} if len(ids) == 1 else {}
 
 
 def restart(winner: Hypothesis, catalog: Catalog) -> RestartAdvice:

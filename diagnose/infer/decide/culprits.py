@@ -61,6 +61,9 @@ def name_culprits(
     if winner.kind == "crashed" and _nobody(winner, timeline, classes, size):
         naming = Naming("too_many", winner.ranks, winner.hosts)
         winner.ranks, winner.hosts, winner.kind, winner.why = [], [], None, ""
+    seen = next((c for c in ranked[1:] if c.basis == "stack" and c.ranks == winner.ranks), None)
+    if seen is not None and winner.kind == "slow" and winner.basis == "line":
+        winner.kind, winner.why = seen.kind, seen.why  # what the class takes for granted is seen
     if winner.kind in _ALIVE and _dead(winner, stories):
         winner.kind = "crashed"
     lines = [timeline.at(row) for row in winner.rows]
@@ -223,9 +226,12 @@ def borrow_culprits(
         return "listed_end"
     of_class = classes[winner.cause]
     if of_class.culprit_kind == "slow":
-        waited_for = next((c for c in ranked[1:] if c.ranks and c.kind == "slow"), None)
+        there = {*winner.hosts}
+        waited_for = next(
+            (c for c in ranked[1:] if c.ranks and (c.kind == "slow" or there & {*c.hosts})), None
+        )
         if waited_for is not None:
-            winner.ranks, winner.kind = waited_for.ranks, "slow"
+            winner.ranks, winner.kind = waited_for.ranks, waited_for.kind
             winner.why = waited_for.why
             return "waited_for"
         return _by_hosts(winner)

@@ -241,7 +241,29 @@ def _reads_closer(one: Hypothesis, other: Hypothesis) -> bool:
 
 
 def _explains_back(one: Hypothesis, other: Hypothesis) -> bool:
+    if _says_why(one, other) or _is_elsewhere(other, one):
+        return False
     return explains(one, other) and _leads(one, other) and not _died_first(other, one)
+
+
+def _is_elsewhere(one: Hypothesis, other: Hypothesis) -> bool:
+    """Whether a rank was seen to be stuck on another host than that of which lines tell."""
+    return (
+        _seen_and_stated(one, other) and bool(one.hosts and other.hosts) and not _meet(one, other)
+    )
+
+
+def _says_why(one: Hypothesis, other: Hypothesis) -> bool:
+    """Whether lines of the same host or rank say why it is where its stack shows it."""
+    return _seen_and_stated(one, other) and _meet(one, other)
+
+
+def _seen_and_stated(one: Hypothesis, other: Hypothesis) -> bool:
+    return one.basis == "stack" and other.basis == "line"
+
+
+def _meet(one: Hypothesis, other: Hypothesis) -> bool:
+    return bool({*one.ranks} & {*other.ranks} or {*one.hosts} & {*other.hosts})
 
 
 def _leads(one: Hypothesis, other: Hypothesis) -> bool:
@@ -268,6 +290,7 @@ _RESISTS: Mapping[str, Callable[[Hypothesis, Hypothesis], bool]] = {
     "of_higher_tier": _is_of_higher_tier,
     "seen_before": _is_seen_before,
     "reads_closer": _reads_closer,
+    "elsewhere": _is_elsewhere,
     "explains_back": _explains_back,
 }
 

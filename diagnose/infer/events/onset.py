@@ -122,7 +122,9 @@ def _last_work(timeline: Timeline) -> Start:
     """The last step with a time, of a job of which only stacks or reports show that it hangs."""
     last = _latest(timeline.kind("progress"))
     if last is None:
-        return Start(None, None, "no line shows a failure; the log ends in this phase")
+        works = timeline.kind("progress", "phase")
+        ends = "; the log ends in this phase" if works else ", and none a step of the job"
+        return Start(None, None, f"no line shows a failure{ends}")
     return Start(last.time, None, "no line shows a failure; the last step with a timestamp")
 
 

@@ -43,6 +43,8 @@ _WHY: Mapping[CulpritOf, str] = {
     "none": "",
 }
 _NODE = 8  # devices of one
+# What only a rank prints of which a wait, or that of another one, ran out.
+_OUTWAITED = ("timeout", "notified", "frontier")
 # Not "of" or "from", which are said of peers.
 _ON_RANK = expression(r"(?i)\b(?:on|in|at) (?:the )?(?:global[ _])?rank[ _=:#]?(\d{1,6})\b")
 
@@ -50,7 +52,9 @@ _ON_RANK = expression(r"(?i)\b(?:on|in|at) (?:the )?(?:global[ _])?rank[ _=:#]?(
 def propose(context: Context) -> Iterator[Hypothesis]:
     """One hypothesis per cause signature that matched."""
     timeline, catalog = context.timeline, context.catalog
-    first_wait = next(iter(timeline.signalling("timeout")), None)
+    first_wait = next(
+        (one for one in timeline.signalling(*_OUTWAITED) if one.role == "effect"), None
+    )
     first_effect = next(iter(timeline.signalling("timeout", "teardown")), None)
     trouble = cache(lambda: unexplained(context.stories).counted)  # few jobs need it
     causes: dict[str | None, list[Event]] = defaultdict(list)

@@ -119,6 +119,8 @@ def _held(
     found.tier = Tier.OBSERVED if agrees else Tier.STRONG
     found.grounds = ["outlier", *(["agrees_with_dumps"] if agrees else [])]
     found.ranks, found.kind, found.why = ranks, kind, f"{whose}: {says(group.places[0])}"
+    host_of = context.timeline.hosts_of_ranks
+    found.hosts = sorted({host_of[rank] for rank in ranks if rank in host_of})
     return found
 
 

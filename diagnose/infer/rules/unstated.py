@@ -343,7 +343,8 @@ def _killed_before_a_step(context: Context) -> Seen | None:
 
     While weights and data are read each process takes what it will ever take, and copies beside it:
     then the usual sender of SIGKILL is the kernel, for want of memory. Later, anybody may be it.
-    So may it be of several at once: the kernel picks one.
+    So may it be of several at once: the kernel picks one. How far a job was shows neither where its
+    log begins with the failure, nor above a stack of its training.
     """
     catalog = context.catalog
     end = catalog.classes[catalog.class_shown_by("killed_before_a_step")].ends_as
@@ -357,6 +358,8 @@ def _killed_before_a_step(context: Context) -> Seen | None:
     if any(one.tier >= Tier.WEAK and not explains(killed, one) for one in others):
         return None
     activity = context.activity
+    if activity.phase == "training" or all(one.line == 1 for one in context.failing[:1]):
+        return None
     when = f"while it was {doing(activity.phase)}" if activity.moving else "before the first step"
     summary = (
         f"{killed.summary.removesuffix('.')} {when}; nothing says by whom. Most often it is the "

@@ -171,7 +171,8 @@ def _blocked(
 ) -> tuple[State, str] | None:
     """What keeps a process from making any step, and the words for it."""
     if look.activity == "ended":
-        return "exited", "its process has ended"
+        # Who waited and ended meanwhile was ended by its own watchdog, or by its launcher.
+        return None if place.waits else ("exited", "its process has ended")
     if look.activity == "stopped":
         return "stopped", "SIGSTOP or SIGTSTP; it goes on with SIGCONT"
     if _for_workers(place):
@@ -232,13 +233,19 @@ def with_printed(
 ) -> tuple[list[PlaceClass], list[Place]]:
     """What documents show of ranks and of other processes, with what these printed.
 
-    Of a rank of which there is a document that counts.
+    Of a rank of which there is a document that counts, unless all it says is that the process has
+    ended: what it ended of, such as a wait that timed out, is in what it printed.
     """
-    known = [place for group in classes for place in group.places]
+    known = {place.rank: place for group in classes for place in group.places}
     shown, alone = _printed(timeline, catalog)
     more = {place.rank: place for place in shown if place.running or _compares(place)}
-    more |= {place.rank: place for place in known}
-    return fold(more.values()) if len(more) > len(known) else classes, [*lone, *alone]
+    waited = {rank for rank, place in more.items() if place.waits}
+    more |= {
+        rank: place
+        for rank, place in known.items()
+        if place.state != "exited" or rank not in waited
+    }
+    return fold(more.values()) if more != known else classes, [*lone, *alone]
 
 
 def _compares(place: Place) -> bool:

@@ -95,6 +95,7 @@ _RESISTED = {
     "of_higher_tier": "{0} would explain it, but is of a lower tier, and not likely",
     "seen_before": "{0} would explain it, but appears only after the first failure",
     "reads_closer": "{0} would explain it, but this known issue matches the same line more closely",
+    "elsewhere": "{0} would explain it, but its lines are of another host",
     "explains_back": "each explains the other, and this one is stronger",
 }
 _DROPPED = {

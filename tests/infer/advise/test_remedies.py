@@ -1,10 +1,12 @@
 """Remedies with the setting of the job's framework, restart, timeouts."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import diagnose
 from diagnose.catalog.load import load_catalog
 from diagnose.catalog.schema import Place, Remedy, Run, Setting
 from diagnose.diagnosis import Answer, RemedyStep, RestartAdvice
@@ -199,6 +201,29 @@ def test_placeholders_are_filled_from_the_diagnosis(
     known = replace(facts(), world_size=16)
     (only,) = remedies(winner(remedies=[step], **more), CATALOG, known, [fields])
     assert only.run == [Run("shell", filled)]
+
+
+OOM = "slurmstepd: error: Detected 1 oom-kill event(s) in StepId={} cgroup.\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "job"),
+    [
+        (OOM.format("99.batch"), "job.log", "99"),
+        (OOM.format("7.0"), "slurm-7.out", "7"),
+        (OOM.format("7.0"), "slurm-5_12.out", "<job>"),  # two jobs, of which one may be another's
+        ("Killed\n", "slurm-5_12.out", "5_12"),
+        ("Killed\n", "slurm-a100-node.out", "<job>"),
+    ],
+)
+def test_commands_of_slurm_name_the_job_that_its_lines_or_files_name(
+    text: str, name: str, job: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(text)
+    found = diagnose.diagnose(diagnose.load(tmp_path))
+    lines = [line for step in found.remedies for run in step.run for line in run.lines]
+    (asked,) = {line.split(" -o ")[0] for line in lines if line.startswith("sacct")}
+    assert asked == f"sacct -j {job}"
 
 
 def test_the_first_line_of_the_evidence_counts_most() -> None:

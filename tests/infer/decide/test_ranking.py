@@ -222,7 +222,19 @@ def test_what_a_process_states_first_does_not_follow_from_what_it_states_later()
         ({}, {"tier": Tier.CIRCUMSTANTIAL}, "of_higher_tier"),
         ({}, {"late": True}, "seen_before"),
         ({"tier": Tier.OBSERVED, "basis": "issue", "rows": [3]}, {"rows": [3]}, "reads_closer"),
+        ({"basis": "stack", "hosts": ["n1"]}, {"basis": "line", "hosts": ["n2"]}, "elsewhere"),
+        ({"basis": "stack", "hosts": ["n1"]}, {"basis": "line", "hosts": ["n1", "n2"]}, None),
+        (
+            {"basis": "stack", "hosts": ["n1"], "ranks": [1]},
+            {"basis": "line", "hosts": ["n2"], "ranks": [1]},
+            None,  # a pod's host has several names
+        ),
         ({"tier": Tier.OBSERVED, "explains": ["crash.killed"]}, {}, "explains_back"),
+        (
+            {"basis": "stack", "hosts": ["n1"], "explains": ["crash.killed"]},
+            {"basis": "line", "hosts": ["n1"], "tier": Tier.LIKELY},
+            None,  # it says why
+        ),
         ({}, {}, None),
     ],
 )

@@ -101,6 +101,8 @@ def test_where_only_stacks_show_a_hang_it_began_with_the_last_step(make: Any) ->
     start = find_onset(make(step(1)), None)
     assert (start.time, start.row) == (None, None)
     assert start.why == "no line shows a failure; the log ends in this phase"
+    start = find_onset(make({"kind": "frame"}, {"kind": "edge"}), None)
+    assert start.why == "no line shows a failure, and none a step of the job"
 
 
 def test_whoever_ended_a_job_that_hung_is_no_onset(make: Any) -> None:

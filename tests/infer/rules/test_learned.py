@@ -222,3 +222,16 @@ def test_warnings_of_code_that_will_change_are_not_read() -> None:
     assert [text for text, _ in learned._texts(events)] == [
         "a parameter given to a command line does not match the format"
     ]
+
+
+def test_where_words_of_an_exception_are_guessed_at_its_line_comes_first() -> None:
+    found = diagnosed(
+        "step 3 loss 2.0",
+        "[rank2]: Traceback (most recent call last):",
+        '[rank2]:   File "/w/train.py", line 6, in work',
+        '[rank2]:     raise RuntimeError("corrupt shard 17")',
+        "[rank2]: RuntimeError: corrupt shard 17",
+    )
+    assert (found.root_cause.suggested, found.culprits.ranks) == (True, [2])
+    first = found.remedies[0]
+    assert first.do == "Start at /w/train.py:6, the line of your code that raised it."

@@ -197,6 +197,22 @@ def test_endings_may_follow_a_teardown(make: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("signal", "role", "late"),
+    [
+        ("notified", "effect", True),  # the wait of another rank ran out
+        ("frontier", "effect", True),  # as a watchdog prints the counters that it saw then
+        ("frontier", "context", False),  # printed now and then
+        ("notified", "aftermath", False),
+    ],
+)
+def test_who_ends_a_job_whose_watchdog_had_fired_is_late(
+    make: Any, signal: str, role: str, late: bool
+) -> None:
+    """The last lines of a console may lack the timeout itself."""
+    assert only(make({"signal": signal, "role": role}, matched(LIMIT))).late is late
+
+
+@pytest.mark.parametrize(
     ("source", "clock", "late"),
     [
         ("job.log", None, True),  # the same source: its order is sure
@@ -361,3 +377,30 @@ def test_trouble_that_was_there_before_somebody_gave_up_is_no_consequence_of_tha
     ):
         found = diagnose.diagnose(diagnose.load_text("step 0 loss 2.1\n" + "\n".join(lines) + "\n"))
         assert found.root_cause.cause == cause, lines
+
+
+def test_the_sender_of_a_sigterm_below_a_dump_signal_is_no_cause() -> None:
+    """ "Nothing is broken" would be wrong of a job that hung and was ended by hand."""
+    dump = (
+        "[rank0]:[E1127 04:28:13.434410444 ProcessGroupNCCL.cpp:1914] [PG ID 0 PG GUID 0 Rank 0] "
+        "Received a dump signal due to a collective timeout from this local rank and we will try "
+        "our best to dump the debug info. Last enqueued NCCL work: 22, last completed NCCL work: "
+        "20.\n"
+    )
+    stop = (
+        "W1127 04:28:37.712000 2809 torch/distributed/elastic/agent/server/api.py:739] Received 15 "
+        "death signal, shutting down workers\n"
+    )
+    for text, cause in ((dump + stop, "unknown"), (stop + dump, "scheduler.preempted")):
+        found = diagnose.diagnose(diagnose.load_text(text))
+        assert (found.root_cause.cause, found.root_cause.confidence) == (cause, "low")
+        assert "preempted" not in found.root_cause.title, "who sent it is not known"
+
+
+def test_ranks_of_a_failure_table_that_aborted_are_victims_of_a_watchdog() -> None:
+    """torchrun's table alone, as people paste it, says whose watchdog it may be."""
+    entry = "  rank      : {0} (local_rank: {0})\n  exitcode  : -6 (pid: 9{0})\n"
+    table = "".join(map(entry.format, (1, 2, 3))) + "Root Cause (first observed failure):\n"
+    found = diagnose.diagnose(diagnose.load_text(table + entry.format(0)))
+    assert (found.verdict, found.root_cause.cause) == ("hung", "desync.missing_rank")
+    assert (found.root_cause.confidence, found.culprits.ranks) == ("low", [])

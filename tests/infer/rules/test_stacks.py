@@ -11,7 +11,7 @@ import pytest
 import diagnose
 from diagnose.catalog.load import load_catalog
 from diagnose.diagnosis import Evidence
-from diagnose.infer.advise.remedies import look_first
+from diagnose.infer.advise.remedies import held_of, look_first, remedies
 from diagnose.infer.judge.verdict import Kind, Verdict
 from diagnose.infer.rules.base import Context, Hypothesis, Tier
 from diagnose.infer.rules.stacks import evidence, placed, propose
@@ -28,6 +28,12 @@ WAIT = "all_reduce (torch/distributed/distributed_c10d.py:3252)", "step (train.p
 BARRIER = "barrier (torch/distributed/distributed_c10d.py:5356)", "step (train.py:23)", MAIN
 DATA = "_try_get_data (torch/utils/data/dataloader.py:1291)", "step (train.py:16)", MAIN
 SAVE = "_save (torch/serialization.py:9)", "save_checkpoint (train.py:70)", MAIN
+
+TIMEOUT = (
+    "[rank{0}]:[E1120 03:27:10.000000000 ProcessGroupNCCL.cpp:629] [Rank {0}] Watchdog caught "
+    "collective operation timeout: WorkNCCL(SeqNum=4, OpType=ALLREDUCE, NumelIn=16, NumelOut=16, "
+    "Timeout(ms)=600000) ran for 600010 milliseconds before timing out.\n"
+)
 
 
 def text(rank: int, frames: tuple[str, ...]) -> str:
@@ -212,6 +218,62 @@ def test_the_first_step_is_the_line_where_the_rank_stands_and_what_its_peers_do(
     assert look_first(nobody, seen_there) == []
 
 
+def test_of_a_job_that_somebody_ended_the_first_step_says_where_its_ranks_were() -> None:
+    """A person who ends a hung job sees nowhere else who held it up."""
+    seen_there = seen(classes(WAIT, SAVE, WAIT, WAIT))
+    ended = Hypothesis("user.interrupt", Tier.STRONG, "Ctrl-C", "SIGINT.", [0], outside=True)
+    (step,) = look_first(ended, seen_there)
+    assert step.do == (
+        "If it was stopped because it hung, start there: rank 1 was at train.py:70 "
+        "(save_checkpoint), ranks 0, 2-3 were at train.py:41 (step), waiting in all_reduce."
+    )
+    assert held_of(ended, seen_there) == ["places"]
+    for apart in (seen(classes(SAVE, SAVE)), seen(classes(WAIT, WAIT))):
+        assert (look_first(ended, apart), held_of(ended, apart)) == ([], [])
+    assert look_first(replace(ended, outside=False), seen_there) == []
+
+
+def test_a_culprit_that_a_signal_stopped_has_to_go_on() -> None:
+    """What it did when it was stopped is not at fault, and no lock has to be looked for."""
+    found = [
+        replace(
+            group, state="stopped", places=tuple(replace(p, state="stopped") for p in group.places)
+        )
+        if 1 in group.ranks
+        else group
+        for group in classes(WAIT, SAVE, WAIT)
+    ]
+    context = seen(found)
+    (winner,) = placed(found, context, ())
+    assert (winner.cause, winner.ranks) == ("stall.host", [1])
+    assert (look_first(winner, context), held_of(winner, context)) == ([], ["stopped"])
+    steps = remedies(winner, load_catalog(), context.facts, [{"pid": "77"}], ["stacks", "stopped"])
+    commands = [line for run in steps[0].run for line in run.lines]
+    assert (steps[0].when, commands) == ("now", ["kill -CONT 77"])
+    assert {step.when for step in steps} == {"now", "prevent"}
+    others = remedies(winner, load_catalog(), context.facts, [{"pid": "77"}], ["stacks"])
+    assert {step.when for step in others} == {"fix", "prevent"}
+
+
+def test_a_culprit_that_sleeps_by_itself_has_no_lock_to_look_for() -> None:
+    slept = ("load_batch (train.py:8)", MAIN)
+    found = classes(WAIT, slept, WAIT)
+    asleep = [
+        replace(group, state="sleep", places=tuple(replace(p, state="sleep") for p in group.places))
+        if group.ranks == (1,)
+        else group
+        for group in found
+    ]
+    context = seen(asleep)
+    (winner,) = placed(asleep, context, ())
+    assert (winner.cause, held_of(winner, context)) == ("stall.host", ["asleep"])
+    steps = remedies(winner, load_catalog(), context.facts, held=["stacks", "asleep"])
+    assert [step.do for step in steps if step.when == "fix"] == [
+        "Bound what it waits for there by a number of tries or a time, after which it raises."
+    ]
+    assert held_of(replace(winner, ranks=[0, 1]), context) == []
+
+
 def test_who_wrote_something_else_last_and_stands_alone_took_another_branch(tmp_path: Path) -> None:
     steps = [f"[{rank}/4] it {step} w 0.1" for step in range(3) for rank in range(4)]
     (tmp_path / "console.log").write_text("\n".join([*steps, "[2/4] the copy is stale\n"]))
@@ -223,3 +285,25 @@ def test_who_wrote_something_else_last_and_stands_alone_took_another_branch(tmp_
     assert (found.culprits.ranks, found.culprits.kind) == ([2], "mismatched")
     assert found.evidence[0].text == "[2/4] the copy is stale"
     assert found.remedies[0].do == "Start at p.py:26 (<module>): rank 2 is there."
+
+
+@pytest.mark.parametrize(("node", "cause"), [(1, "slow.storage"), (2, "data.loader")])
+def test_a_loader_waits_for_the_file_system_of_its_own_node(
+    tmp_path: Path, node: int, cause: str
+) -> None:
+    """The kernel says why rank 3 of n01 is where its stack shows it; not another node's."""
+    for rank in range(6):
+        here = f"INFO [gpu-n0{rank // 2}] rank {rank}/6 local_rank {rank % 2}: init\n"
+        late = rank == 3
+        (tmp_path / f"pyspy_rank{rank}.txt").write_text(text(rank, DATA if late else WAIT))
+        log = here if late else here + TIMEOUT.format(rank)
+        (tmp_path / f"rank_{rank}.log").write_text(f"2026-11-20 03:10:00,000 {log}")
+    (tmp_path / f"dmesg-gpu-n0{node}.txt").write_text(
+        "[    0.000000] Linux version 5.15.0\n"
+        "[ 8123.441] nfs: server nas01 not responding, still trying\n"
+    )
+    found = diagnose.diagnose(diagnose.load(tmp_path))
+    assert (found.verdict, found.root_cause.cause) == ("hung", cause)
+    assert (found.culprits.ranks, found.culprits.hosts) == ([3], ["gpu-n01"])
+    assert found.culprits.kind == "stuck_host"
+    assert found.culprits.why == "its stack: blocked in the data loader"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import diagnose
 from diagnose.infer.stacks.classify import Place
-from diagnose.infer.stacks.groups import divide
+from diagnose.infer.stacks.groups import divide, fold
 from diagnose.infer.stacks.processes import with_printed
 from diagnose.timeline.event import Timeline
 
@@ -81,6 +82,25 @@ def test_what_ranks_printed_is_compared_as_what_documents_show(make: Any) -> Non
     assert divide(classes).alone == (3,)
     known, _ = with_printed(classes, [], make(*stack(3, *WAIT)), catalog())
     assert divide(known).alone == (3,), "a document says more than what was printed"
+
+
+def test_a_rank_that_ended_is_where_it_timed_out_by_what_it_printed(make: Any) -> None:
+    """Of the others nothing but their end was seen, while the culprit was stopped."""
+    timeline = make(*(row for rank in (0, 1) for row in stack(rank, *WAIT)), *stack(3, *LOCK))
+    known, _ = with_printed(
+        [], [], make(*(row for r in range(4) for row in stack(r, *WAIT))), catalog()
+    )
+    seen = [
+        replace(place, state="exited", key=("exited",), call=None, op=None, certain=True)
+        for group in known
+        for place in group.places
+    ]
+    classes, _ = with_printed(fold(seen), [], timeline, catalog())
+    states = {place.rank: place.state for group in classes for place in group.places}
+    assert states == {
+        0: "collective_wait", 1: "collective_wait",
+        2: "exited", 3: "exited",  # printed nothing, or that it did something else
+    }  # fmt: skip
 
 
 INTERRUPTED = """\

@@ -49,7 +49,6 @@ READ = {"thread": 102, "state": "D", "call": "read", "file": "/data/x", "mount":
     ("activity", "wait", "state", "detail", "cause"),
     [
         ("stopped", None, "stopped", "SIGSTOP or SIGTSTP; it goes on with SIGCONT", "stall.host"),
-        ("ended", None, "exited", "its process has ended", "desync.missing_rank"),
         (
             "stuck", Wait(**READ, type="nfs4", where="rpc_wait_bit_killable"), "file_read",
             "read of /data/x on /data (nfs4)", "slow.storage",
@@ -170,6 +169,14 @@ def test_a_rank_that_has_ended_is_missed_only_by_those_who_wait() -> None:
     gone = replace(place(2, "exited"), certain=True)
     assert hang(fold([*(place(rank, still=True) for rank in (0, 1, 3)), gone]))
     assert not hang(fold([*(place(rank, still=False) for rank in (0, 1, 3)), gone]))
+
+
+def test_who_waited_and_ended_while_it_was_looked_at_is_no_rank_that_left() -> None:
+    """Its watchdog ended it; a rank that did something else has left those who wait."""
+    busy = told(place(2, "python"), look(2, "ended"))
+    assert (busy.state, busy.detail, busy.certain) == ("exited", "its process has ended", True)
+    assert cause_of(busy.state, None, load_catalog()) == "desync.missing_rank"
+    assert told(place(2), look(2, "ended")).state == "collective_wait"
 
 
 def test_where_all_have_ended_nobody_is_missed() -> None:

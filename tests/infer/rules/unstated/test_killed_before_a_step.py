@@ -30,6 +30,25 @@ def test_before_the_first_step_it_was_the_hosts_memory() -> None:
     )
 
 
+FRAMES = """\
+  traceback : Traceback (most recent call last):
+    File "/w/train.py", line 136, in train
+      loss.backward()
+    File "/opt/site-packages/torch/autograd/graph.py", line 979, in _engine_run_backward
+      return Variable._execution_engine.run_backward(
+  RuntimeError: [pair.cc:553] Connection closed by peer [127.0.0.1]:10434.
+"""
+
+
+@pytest.mark.parametrize("above", ["", FRAMES], ids=["nothing above it", "below a training step"])
+def test_how_far_a_job_was_shows_no_part_of_a_log(above: str) -> None:
+    """Who pastes the last lines has cut off the steps."""
+    result = told(above + KILLED)
+    assert (result.root_cause.cause, result.culprits.ranks) == ("crash.killed", [3])
+    assert result.root_cause.summary == "Rank 3 was killed by SIGKILL."
+    assert told("> loading model\n" + KILLED).root_cause.cause == "crash.host_oom"
+
+
 def test_what_the_kill_explains_is_no_other_reason() -> None:
     late = "[W socket.cpp:1] The client socket has timed out after 600s while trying to connect\n"
     assert told(LOADING + late + KILLED).root_cause.cause == "crash.host_oom"
