@@ -193,6 +193,7 @@ def test_the_skill_follows_the_convention() -> None:
 
 
 @pytest.mark.parametrize("line", few(commands(SKILL.read_text(encoding="utf-8")), 3))
+@pytest.mark.slow
 def test_each_command_of_the_skill_runs(
     tmp_path: Path, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

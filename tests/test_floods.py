@@ -98,6 +98,7 @@ def at_work() -> list[str]:
     return [*kinds.values()]
 
 
+@pytest.mark.slow
 def test_every_kind_of_line() -> None:
     check(one_of_each_kind(), 12)
 

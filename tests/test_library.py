@@ -74,6 +74,7 @@ with open(3, "w", closefd=False) as out:
 """
 
 
+@pytest.mark.slow
 def test_threads_get_what_one_gets_and_the_process_stays_as_it_was(tmp_path: Path) -> None:
     run_service(tmp_path, NAMES[::3])
 

@@ -282,6 +282,7 @@ JOB_NAMES: dict[str, Callable[[int], str]] = {
     says_world=st.booleans(),
     says_id=st.booleans(),
 )
+@pytest.mark.slow
 def test_any_layout_of_jobs_in_parts(
     tmp_path_factory: pytest.TempPathFactory,
     count: int,

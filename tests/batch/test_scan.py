@@ -231,6 +231,7 @@ def _kill_and_resume(source: Path, out: Path, moments: list[float]) -> None:
     assert process.returncode == 0, said
 
 
+@pytest.mark.slow
 def test_after_kill_9_no_worker_is_left_and_the_scan_goes_on(
     fleet: tuple[Path, dict[str, str]], whole: Path, tmp_path: Path
 ) -> None:
@@ -261,6 +262,7 @@ def test_kill_9_at_20_moments(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(table(out), table(tmp_path / "whole"))
 
 
+@pytest.mark.slow
 def test_ctrl_c_commits_what_is_done(
     fleet: tuple[Path, dict[str, str]], whole: Path, tmp_path: Path
 ) -> None:

@@ -27,6 +27,7 @@ def everything(folder: Path) -> str:
     return "\n".join(texts)
 
 
+@pytest.mark.slow
 def test_tables_diagnoses_and_manifest(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Jobs whose names differ only in a secret stay two, also when the scan is resumed."""
     for token in TOKENS:

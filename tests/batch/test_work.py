@@ -34,6 +34,7 @@ def test_a_result_is_plain_and_has_all_columns(tmp_path: Path) -> None:
     assert "\n" not in result.document
 
 
+@pytest.mark.slow
 def test_a_worker_loads_neither_arrow_nor_pandas(tmp_path: Path) -> None:
     (tmp_path / "j.zip").write_bytes(PACK["job.zip"](hung(3)))
     code = """if True:
@@ -105,6 +106,7 @@ def test_a_vanished_job_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
+@pytest.mark.slow
 def test_memory_is_bounded(tmp_path: Path) -> None:
     code = """
 import sys
@@ -239,6 +241,7 @@ def test_a_bucket_that_is_not_there_is_said(bucket: str) -> None:
         list(find_jobs(["s3://nobody/x"]))
 
 
+@pytest.mark.slow
 def test_what_workers_are_copies_of_has_done_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gc.freeze", lambda: None)
     monkeypatch.setattr("gc.set_threshold", lambda *_: None)

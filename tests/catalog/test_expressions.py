@@ -42,6 +42,7 @@ def test_where_case_is_ignored_more_is_common() -> None:
     assert costly(r"EPOCH \d", ignore_case=True, ordinary=PROGRESS) is not None
 
 
+@pytest.mark.slow
 def test_the_catalog_costs_no_more() -> None:
     """As the check says, which takes long for other reasons."""
     ordinary = ["step 10/100 loss 2.1 lr 1e-05"] * 3

@@ -243,6 +243,7 @@ def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("own_cache")
+@pytest.mark.slow
 def test_patterns_that_are_too_much_together_are_no_bug(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

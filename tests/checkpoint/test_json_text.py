@@ -73,6 +73,7 @@ def test_too_many_bytes_are_not_read() -> None:
 HEAVY = b"[" + b'{"a,]}": 0},' * 700_000
 
 
+@pytest.mark.slow
 def test_heavy_text_is_checked_without_building_it() -> None:
     assert parse(HEAVY + b"0]") is TOO_HEAVY
     assert damage(HEAVY) == CUT_OFF

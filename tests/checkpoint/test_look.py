@@ -308,6 +308,7 @@ def test_remote_files_are_asked_for_their_ends(remote: Callable[..., Found]) -> 
     ]
 
 
+@pytest.mark.slow
 def test_large_reads_come_one_after_the_other(remote: Callable[..., Found]) -> None:
     text = json_bytes({"a": "x" * 2_000_000})
     checkpoint = remote({f"{place}.json": text[: len(text) - place % 2] for place in range(40)})

@@ -129,6 +129,7 @@ def test_sizes_of_elements(kind: str, size: int) -> None:
         ),
     ],
 )
+@pytest.mark.slow
 def test_pickles_that_contradict_the_file(data: bytes, told: Flaw) -> None:
     assert flaw("a.pt", data) == told
 

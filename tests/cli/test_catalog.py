@@ -136,6 +136,7 @@ def test_an_entry_is_begun_and_tested(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "unknown role 'guilt'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_where_a_line_belongs(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     where = ["catalog", "where", "--patterns", str(own)]
     assert cli.run([*where, "[rank3]: token store a not mounted"]) == 0
@@ -194,6 +195,7 @@ def test_wrong_signatures_are_told_with_file_line_and_field(
     assert err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_the_signature_in_the_readme_works(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -22,6 +22,7 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 JOBS = ("torchrun-missing-rank", "flight-recorder-stuck-rank", "axolotl-kto-freeze")
 
 
+@pytest.mark.slow
 def test_scan_resume_and_fleet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     jobs, results = tmp_path / "jobs", tmp_path / "results"
     for name in JOBS:

@@ -54,12 +54,14 @@ def triage(*arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("form", few(["terminal", "json", "markdown", "github", "slack"], 2))
+@pytest.mark.slow
 def test_a_verdict_on_a_paste_imports_nothing_heavy(form: str) -> None:
     done = triage("-", "--format", form, text=PASTE)
     assert (done.returncode, done.stderr.split()) == (0, [])
     assert "ALLREDUCE" in done.stdout
 
 
+@pytest.mark.slow
 def test_communicators_without_a_call_import_no_pandas() -> None:
     done = triage("-", text=f"{COMMUNICATORS}[rank1]: ValueError: bad batch\n")
     assert done.returncode == 0

@@ -14,6 +14,7 @@ from tests.cli.running import COMMAND, ROOT
 TOKEN = "correct-horse-battery"
 
 
+@pytest.mark.slow
 def test_it_ends_with_its_input() -> None:
     done = subprocess.run(
         [*COMMAND, "mcp", "--root", "fixtures"],
@@ -72,6 +73,7 @@ def test_without_the_extra_it_says_what_to_install(
     assert capsys.readouterr().err == ("diagnose: mcp needs mcp: pip install 'mcp>=2'\n")
 
 
+@pytest.mark.slow
 def test_other_commands_do_not_load_it() -> None:
     code = "import sys; from diagnose.cli import main; main.run(['triage', '-']); print([m for m in sys.modules if m.split('.')[0] in ('mcp', 'starlette', 'uvicorn') or m.startswith('diagnose.mcp')])"  # noqa: E501
     done = subprocess.run(

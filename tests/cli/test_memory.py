@@ -164,6 +164,7 @@ LOG = """\
 SECRET = "ghp_abcdefghijklmnopqrstuvwxyz0123456789"
 
 
+@pytest.mark.slow
 def test_a_confirmed_job_drafts_its_signature(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

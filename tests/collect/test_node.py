@@ -51,6 +51,7 @@ def everything(folder: Path) -> str:
     )
 
 
+@pytest.mark.slow
 def test_a_node_is_collected(job: subprocess.Popen[bytes], tmp_path: Path) -> None:
     found = collect_node(tmp_path, NodeOptions(job=JOB, host="n/1", **QUICK))  # type: ignore[arg-type]
     place = tmp_path / "nodes" / "n_1"
@@ -76,6 +77,7 @@ def test_a_node_is_collected(job: subprocess.Popen[bytes], tmp_path: Path) -> No
     assert job.poll() is None
 
 
+@pytest.mark.slow
 def test_a_second_report_of_ras_is_asked_for_where_there_was_a_first(
     job: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,6 +90,7 @@ def test_a_second_report_of_ras_is_asked_for_where_there_was_a_first(
     assert {"ncclras", "ncclras-2"} <= told
 
 
+@pytest.mark.slow
 def test_a_probe_that_hangs_and_one_that_breaks_cost_a_line_each(
     job: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,6 +133,7 @@ def test_what_ends_early_has_what_was_found(
     assert json.loads((tmp_path / "nodes" / "n1" / "node.json").read_text()) == told
 
 
+@pytest.mark.slow
 def test_all_of_it_is_for_its_owner_only(job: subprocess.Popen[bytes], tmp_path: Path) -> None:
     before = os.umask(0)
     try:
@@ -144,6 +148,7 @@ def test_all_of_it_is_for_its_owner_only(job: subprocess.Popen[bytes], tmp_path:
     assert modes == {(True, 0o700), (False, 0o600)}
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_meanwhile(tmp_path: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.4)"])
     options = NodeOptions(pids=(child.pid,), host="n1", apart_s=1.0, pause_s=0.8)
@@ -160,6 +165,7 @@ def test_a_process_that_ends_meanwhile(tmp_path: Path) -> None:
     assert probe.problem
 
 
+@pytest.mark.slow
 def test_a_full_disk_costs_a_line_a_probe_and_the_bundle_is_whole(
     job: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,6 +181,7 @@ def test_a_full_disk_costs_a_line_a_probe_and_the_bundle_is_whole(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a file system")
+@pytest.mark.slow
 def test_a_really_full_disk(job: subprocess.Popen[bytes], tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
@@ -198,6 +205,7 @@ def test_a_really_full_disk(job: subprocess.Popen[bytes], tmp_path: Path) -> Non
         subprocess.run(["umount", str(small)], check=True)
 
 
+@pytest.mark.slow
 def test_without_the_right_to_look_the_rest_is_there(
     job: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,6 +221,7 @@ def test_without_the_right_to_look_the_rest_is_there(
     assert told["activity"].status == "ok"
 
 
+@pytest.mark.slow
 def test_a_clock_that_cannot_be_asked(
     job: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,6 +103,7 @@ def test_without_the_right_to_look_it_says_so(machine: Machine, sink: Sink, pysp
         full(sink)
 
 
+@pytest.mark.slow
 def test_a_process_that_changes_is_looked_at_again(
     machine: Machine, sink: Sink, pyspy: Path
 ) -> None:

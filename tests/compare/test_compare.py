@@ -131,6 +131,7 @@ def test_only_some_nodes_that_differ_come_first(tmp_path: Path) -> None:
     assert [one.kind for one in every.differences] == ["nodes"]
 
 
+@pytest.mark.slow
 def test_of_a_large_log_the_beginning_and_the_end_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

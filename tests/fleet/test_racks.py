@@ -61,6 +61,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Fleet:
     return summarise(read(folder), catalog=load_catalog(), topology=where)
 
 
+@pytest.mark.slow
 def test_the_page_shows_the_bad_rack(fleet: Fleet) -> None:
     page = html.render(fleet)
     (unit,) = fleet.nodes.units

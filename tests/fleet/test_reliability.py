@@ -124,6 +124,7 @@ def test_clocks_that_cannot_be_are_not_measured() -> None:
 
 
 @pytest.mark.parametrize(("shape", "hours"), [("training", 5_000), ("acme", 500)])
+@pytest.mark.slow
 def test_what_was_planted_is_found(tmp_path: Path, shape: str, hours: float) -> None:
     rng = np.random.default_rng(7)
     planted = plant(rng, "none", 1, hours, 20_000, 256)

@@ -26,6 +26,7 @@ def planted(tmp_path: Path, kind: str, times: float, seed: int) -> tuple[str, No
 
 
 @pytest.mark.parametrize(("kind", "times"), [("rack", 15), ("leaf", 8)])
+@pytest.mark.slow
 def test_the_smallest_unit_that_explains_it(tmp_path: Path, kind: str, times: float) -> None:
     unit, found = planted(tmp_path, kind, times, 11)
     assert [(one.level, one.name) for one in found.units] == [(kind, unit)]
@@ -44,6 +45,7 @@ def test_a_bad_node_is_not_its_rack(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "times", "level"), [("rail", 12, "pod"), ("nvlink", 20, "nvlink")]
 )
+@pytest.mark.slow
 def test_a_rail_is_not_its_pod_nor_an_nvlink_domain_its_rack(
     tmp_path: Path, kind: str, times: float, level: str
 ) -> None:
@@ -55,12 +57,14 @@ def test_a_rail_is_not_its_pod_nor_an_nvlink_domain_its_rack(
     assert words.unit_name(found.units[0]) == (f"{name} rail {rail}" if rail else f"nvlink {name}")
 
 
+@pytest.mark.slow
 def test_an_adapter_of_a_bad_node(tmp_path: Path) -> None:
     unit, found = planted(tmp_path, "nic", 300, 15)
     assert [f"{one.host}-rail{one.rail}" for one in found.suspects] == [unit]
     assert f"nearly all on GPU {unit[-1]} or its adapter" in words.suspect_more(found.suspects[0])
 
 
+@pytest.mark.slow
 def test_a_unit_of_one_node_is_that_node(tmp_path: Path) -> None:
     host, _ = planted(tmp_path, "node", 60, 12)
     path = tmp_path / "r" / "topology.csv"
@@ -71,6 +75,7 @@ def test_a_unit_of_one_node_is_that_node(tmp_path: Path) -> None:
     assert (found.units, [one.host for one in found.suspects]) == ([], [host])
 
 
+@pytest.mark.slow
 def test_hosts_of_the_logs_may_lack_the_domain(tmp_path: Path) -> None:
     unit, _ = planted(tmp_path, "rack", 15, 11)
     path = tmp_path / "r" / "topology.csv"

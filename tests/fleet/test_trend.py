@@ -66,6 +66,7 @@ def test_one_bad_week_is_no_trend() -> None:
     assert found.causes[1].direction == STEADY
 
 
+@pytest.mark.slow
 def test_chance_alone_seldom_is_a_trend() -> None:
     rng = random.Random(4)
     called = 0

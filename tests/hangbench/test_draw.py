@@ -13,6 +13,7 @@ from benchmarks.hangbench.sim.programs import draw as draw_layout
 from benchmarks.hangbench.sim.simulate import simulate
 
 
+@pytest.mark.slow
 def test_a_seed_gives_one_case() -> None:
     for seed in range(8):
         assert make(seed) == make(seed)

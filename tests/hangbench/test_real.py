@@ -70,6 +70,7 @@ def test_the_tape_is_what_make_gives(taped: Taped, monkeypatch: pytest.MonkeyPat
     assert real.make(max(case.seed for case, _ in taped) + 1) is None
 
 
+@pytest.mark.slow
 def test_every_truth_is_whole(taped: Taped) -> None:
     known = {
         one["id"] for one in yaml.safe_load((ROOT / "patterns/classes.yaml").read_text())["classes"]
@@ -90,6 +91,7 @@ def test_every_truth_is_whole(taped: Taped) -> None:
         assert (truth.onset is None) or truth.onset_tolerance_s > 0, case.id
 
 
+@pytest.mark.slow
 def test_no_file_tells_of_the_recording(taped: Taped) -> None:
     """Neither a word of what was done nor a path, a name or an address of a machine."""
     private = re.compile(

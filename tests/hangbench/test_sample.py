@@ -23,6 +23,7 @@ SAMPLE: dict[Track, Wanted] = {
 }
 
 
+@pytest.mark.slow
 def test_diagnose_keeps_its_bounds_on_a_sample(tmp_path: Path) -> None:
     folder = tmp_path / "cases"
     for track, wanted in SAMPLE.items():

@@ -127,6 +127,7 @@ def test_diagnose() -> None:
         ours.parse('{"error": "InputError: no log"}')
 
 
+@pytest.mark.slow
 def test_diagnose_says_the_same_in_a_batch(tmp_path: Path) -> None:
     text = b"[rank1]: KeyError: 'labels'\n" + b"".join(watchdog(rank) for rank in (0, 2, 3))
     cases = [Case(f"real-{n}", "real", n, False, "console", 4, Truth(("hung",))) for n in (0, 1)]

@@ -152,6 +152,7 @@ def _is_tree(files: dict[str, bytes]) -> bool:
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(PATHS, BODIES, min_size=1, max_size=6).filter(_is_tree))
+@pytest.mark.slow
 def test_an_archive_is_the_same_as_its_folder(
     tmp_path_factory: pytest.TempPathFactory, files: dict[str, bytes]
 ) -> None:
@@ -578,6 +579,7 @@ def nuls(count: int, size: int) -> dict[str, bytes]:
     return {f"{n}.log.gz": gzip.compress(bytes(size)) for n in range(count)}
 
 
+@pytest.mark.slow
 def test_nuls_count_against_the_quota(given_out: list[int]) -> None:
     budget = Budget(ratio=1, ratio_floor=30 << 20)
     for file in ("job.tar", "job.zip", "job.tar.gz"):
@@ -588,6 +590,7 @@ def test_nuls_count_against_the_quota(given_out: list[int]) -> None:
         given_out.clear()
 
 
+@pytest.mark.slow
 def test_a_look_at_a_member_costs_little(given_out: list[int]) -> None:
     for pack in (gzip.compress, bz2.compress, zstd):
         found = sources_of(tar({f"{n}.log": pack(bytes(9 << 20)) for n in range(9)}), "job.tar")

@@ -81,6 +81,7 @@ def test_communicators_make_groups_and_their_calls_a_table(calls: str) -> None:
     assert job.scans[0].comm_ranks[0].line == (4 if calls else 2)
 
 
+@pytest.mark.slow
 def test_a_paste_in_which_communicators_begin_needs_no_numpy() -> None:
     code = (
         "import sys, diagnose; diagnose.diagnose(diagnose.load_text(sys.argv[1])); "

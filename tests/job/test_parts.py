@@ -163,6 +163,7 @@ HOLE = [("nuls", 272), ("restart", 149), ("stack", 257), ("init", 139), ("window
 @settings(
     max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
+@pytest.mark.slow
 def test_parts_change_nothing(
     tmp_path: Path, blocks: list[tuple[str, int]], seed: int, p2p: bool, ends: bool
 ) -> None:
@@ -190,6 +191,7 @@ def test_a_small_rest_is_no_part(tmp_path: Path, more: float, sizes: list[float]
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
+@pytest.mark.slow
 def test_call_lines_from_the_end_tell_what_all_of_them_tell(
     tmp_path: Path, blocks: list[tuple[str, int]], seed: int, p2p: bool
 ) -> None:

@@ -49,6 +49,7 @@ def short() -> list[str]:
 
 @given(st.data())
 @settings(deadline=None, max_examples=100)
+@pytest.mark.slow
 def test_every_match_has_one_of_the_texts(data: st.DataObject) -> None:
     expression = data.draw(st.sampled_from(short()))
     match = data.draw(st.from_regex(re.compile(expression, re.ASCII)))

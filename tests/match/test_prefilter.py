@@ -72,6 +72,7 @@ def examples(matcher: Matcher) -> list[tuple[str, set[int]]]:
 
 
 @pytest.mark.parametrize("filler", [FILLER, b""], ids=["few lines have one", "all have one"])
+@pytest.mark.slow
 def test_nothing_that_matches_is_overlooked(
     matcher: Matcher, examples: list[tuple[str, set[int]]], filler: bytes
 ) -> None:

@@ -84,6 +84,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("at_once", "large")
+@pytest.mark.slow
 def test_the_examples_of_the_catalog_as_lines_of_large_sources() -> None:
     test_the_examples_of_the_catalog_with_other_numbers(8)
 

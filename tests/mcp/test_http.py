@@ -28,6 +28,7 @@ def url() -> Iterator[str]:
         yield found
 
 
+@pytest.mark.slow
 def test_every_tool_on_five_jobs(url: str) -> None:
     told = toured(url)
     assert set(told) == set(JOBS)
@@ -68,6 +69,7 @@ def test_nothing_else_is_served(url: str) -> None:
     assert httpx.get(url.removesuffix("/mcp") + "/").status_code == 404
 
 
+@pytest.mark.slow
 def test_a_token_is_asked_for(tmp_path: Path) -> None:
     token = "correct-horse-battery"
     (tmp_path / "token").write_text(f"{token}\n")

@@ -34,11 +34,13 @@ def opened(job: str) -> Opened:
     return Jobs(Root(FIXTURES), redact=True).of_path(job)
 
 
+@pytest.mark.slow
 def test_every_tool_in_this_process() -> None:
     for answers in toured(server_of(Root(FIXTURES))).values():
         assert all(length(result) <= LIMIT for result in answers.values())
 
 
+@pytest.mark.slow
 def test_several_ask_at_once() -> None:
     """Each gets what it would get alone."""
     server = server_of(Root(FIXTURES))

@@ -45,6 +45,7 @@ def test_the_tools_say_what_they_are_for() -> None:
 
 
 @pytest.mark.parametrize("job", JOBS)
+@pytest.mark.slow
 def test_answers_fit_a_context_window(answers: Answers, job: str) -> None:
     told = answers[job]
     assert set(told) >= {"triage", "timeline", "waits", "explain", "checkpoint"}
@@ -251,6 +252,7 @@ HOSTILE = """\
 """
 
 
+@pytest.mark.slow
 def test_log_text_is_masked_and_cannot_leave_its_place(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text(HOSTILE)
     (tmp_path / "key").write_text("x")

@@ -278,6 +278,7 @@ def test_unknown_verdicts_claim_nothing() -> None:
     assert record([unknown, right], "hw.gpu", "high") == record([right], "hw.gpu", "high")
 
 
+@pytest.mark.slow
 def test_the_verdict_says_so_and_why(file: Path) -> None:
     for day in range(1, 31):
         confirmed(file, on_another_day(HUNG, f"2025-01-{day:02d}"), f"run-{day}", wrong=day % 3 > 0)

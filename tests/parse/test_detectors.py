@@ -140,6 +140,7 @@ def test_claims_of_a_document_are_bounded() -> None:
     assert len(report.claims) == 2_000
 
 
+@pytest.mark.slow
 def test_millions_of_empty_parts_take_no_memory_beside_the_document() -> None:
     data = b'[{"checkName": 1, "nodeName": 2, "isHealthy": [' + b"[]," * 300_000 + b"1]}]"
     tracemalloc.start()

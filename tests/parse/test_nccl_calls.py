@@ -342,6 +342,7 @@ def expected(lines: list[str]) -> dict[tuple[str, int, str], list[CollCall]]:
 
 @given(_TEXTS, _COUNTS, st.lists(st.integers(0, 12000), max_size=12), st.booleans())
 @settings(deadline=None)
+@pytest.mark.slow
 def test_any_cut_gives_what_reading_line_by_line_gives(
     parts: list[object], first: int, cuts: list[int], end: bool
 ) -> None:

@@ -130,6 +130,7 @@ def test_sizes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         load(data)
 
 
+@pytest.mark.slow
 def test_dicts_are_bounded_by_what_they_take() -> None:
     few, many = (
         b"\x80\x02](" + b"}K\x01K\x01s" * count + b"e." for count in (1_000_000, 1_500_000)

@@ -231,6 +231,7 @@ def test_a_long_line_of_a_topology_takes_no_long_time(tmp_path: Path, text: str)
     assert time.process_time() - started < 2
 
 
+@pytest.mark.slow
 def test_switches_of_switches_are_bounded(tmp_path: Path) -> None:
     many = "".join(f"SwitchName=up{n} Switches=s{n}x[1-200000]\n" for n in range(20))
     with pytest.raises(InputError, match="more than"):

@@ -82,6 +82,7 @@ def test_there_are_enough_kinds() -> None:
 
 
 @BATCHES
+@pytest.mark.slow
 def test_terminal_json_markdown_github_and_slack(batch: list[tuple[str, dict[str, str]]]) -> None:
     for line, found in batch:
         _in_all_forms(line, found)
@@ -123,12 +124,14 @@ def _in_copies(folder: Path, line: str, found: dict[str, str]) -> None:
     unseen(scrubber(redact=True).lines(around), found, people=True)
 
 
+@pytest.mark.slow
 def test_messages() -> None:
     for line, found in KINDS:
         unseen(console.clean(f"cannot read {line}: no such file"), found)
         unseen(console.clean(repr(line)), found)
 
 
+@pytest.mark.slow
 def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One-line secrets are evidence themselves, others stand beside it."""
     monkeypatch.setattr("diagnose.report.html.page.MAX_EVIDENCE", 1000)
@@ -149,6 +152,7 @@ def fitting(line: str) -> bool:
     return "/" not in line and "\0" not in line and len(line.encode()) <= 240
 
 
+@pytest.mark.slow
 def test_names_of_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

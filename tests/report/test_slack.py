@@ -84,6 +84,7 @@ def test_log_text_mentions_nobody_and_ends_no_fence() -> None:
     assert ":100:" not in slack.mrkdwn(NASTY)
 
 
+@pytest.mark.slow
 def test_everything_is_bounded() -> None:
     chance = random.Random(7)
     for _ in range(6):

@@ -55,6 +55,7 @@ def test_a_child_that_dies_is_told() -> None:
         bounded(lambda: os.kill(os.getpid(), signal.SIGKILL), 5)
 
 
+@pytest.mark.slow
 def test_one_that_hangs_does_not_hold_up_the_others() -> None:
     tasks = [("stuck", stuck), *((str(n), lambda n=n: n) for n in range(6))]
     answers = {one.name: one for one in each(tasks, 3.0, at_once=3)}

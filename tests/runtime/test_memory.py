@@ -30,6 +30,7 @@ except MemoryError:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has such a bound")
+@pytest.mark.slow
 def test_a_worker_that_hangs_at_its_bound_gets_through() -> None:
     ours, theirs = Pipe()
     with subprocess.Popen([sys.executable, "-c", FULL], stdout=subprocess.PIPE) as full:

@@ -80,6 +80,7 @@ def parent(folder: str, work: str) -> None:
         ("hold_the_interpreter", signal.SIGKILL),
     ],
 )
+@pytest.mark.slow
 def test_workers_end_with_their_parent(tmp_path: Path, work: str, number: signal.Signals) -> None:
     if work == "hold_the_interpreter" and sys.platform != "linux":
         pytest.skip("needs the kernel's help")
@@ -200,6 +201,7 @@ def news_without_end() -> None:
 
 
 @pytest.mark.parametrize("call", [partial(half_a_message, 1 << 20), stop_itself, news_without_end])
+@pytest.mark.slow
 def test_a_worker_that_hangs_while_it_answers_is_ended(
     worker: Worker, call: Callable[[], None]
 ) -> None:

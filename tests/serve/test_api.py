@@ -23,6 +23,7 @@ from .running import API, LOG, ROOT, TEXT, Running
 FIXTURES = ROOT / "fixtures"
 
 
+@pytest.mark.slow
 def test_a_text_is_diagnosed_and_found_again(server: Running) -> None:
     found = server.post(LOG, title="job 7")
     assert (found["state"], found["verdict"], found["class"]) == (
@@ -38,6 +39,7 @@ def test_a_text_is_diagnosed_and_found_again(server: Running) -> None:
     assert listed == [{key: value for key, value in found.items() if key != "diagnosis"}]
 
 
+@pytest.mark.slow
 def test_page_and_markdown_of_a_text_are_made_of_its_masked_input(server: Running) -> None:
     found = server.post(LOG)
     for name, start in (("page", "<!doctype html>"), ("markdown", "### Hung"), ("input", LOG[:20])):

@@ -6,6 +6,8 @@ import io
 import tarfile
 from pathlib import Path
 
+import pytest
+
 from .running import API, LOG, running
 
 MIB = 1 << 20
@@ -28,6 +30,7 @@ def archive(ranks: int) -> bytes:
     return packed.getvalue()
 
 
+@pytest.mark.slow
 def test_a_job_beyond_its_memory_is_told_as_such_and_others_go_on(tmp_path: Path) -> None:
     # Of the bound a worker itself takes some 150 MiB. This job needs 450 more, the next one few.
     with running(tmp_path, workers=1, memory=224 * MIB) as server:

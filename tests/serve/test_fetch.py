@@ -131,6 +131,7 @@ def test_nobody_there(tmp_path: Path) -> None:
         spool.fetch([url], [url], tmp_path, 1000, lambda _: None)
 
 
+@pytest.mark.slow
 def test_urls_through_the_api(site: str, tmp_path: Path) -> None:
     with running(tmp_path, urls=(f"{site}/jobs",)) as server:
         asked = {"urls": [f"{site}/jobs/1/console.log"], "title": "fetched"}

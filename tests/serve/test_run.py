@@ -144,6 +144,7 @@ def test_without_the_extra_it_says_what_to_install() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_command_serves_and_ends_on_a_signal(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "diagnose", "serve", "--port", "0", "--data", tmp_path / "data"],

@@ -118,6 +118,7 @@ def test_every_page_has_its_fences(server: Running, path: str) -> None:
     assert "server" not in headers
 
 
+@pytest.mark.slow
 def test_nothing_without_the_token(guarded: Running) -> None:
     for path in ("/", "/all", "/compare", "/d/0000000000000000", "/d/x/json"):
         reply = guarded.http.get(path)
@@ -152,6 +153,7 @@ def test_the_login_leads_nowhere_else(guarded: Running, path: str) -> None:
     guarded.http.cookies.clear()
 
 
+@pytest.mark.slow
 def test_no_secret_of_the_corpus_is_kept(server: Running) -> None:
     """The corpus as a paste and as a file: in no output, and not in the file of results."""
     text = "\n".join(["[rank0]: torch.OutOfMemoryError: CUDA out of memory.", *map(_line, KINDS)])

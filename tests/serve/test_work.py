@@ -174,6 +174,7 @@ def _bytes_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int
     return [(one.done, one.read, one.size) for one in told if one.size]
 
 
+@pytest.mark.slow
 def test_the_bytes_of_one_large_log_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,6 +217,7 @@ def test_patterns_are_checked_before_the_server_starts(tmp_path: Path) -> None:
         desk.check((str(tmp_path),), tmp_path)
 
 
+@pytest.mark.slow
 def test_what_workers_are_copies_of_has_done_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gc.freeze", lambda: None)
     monkeypatch.setattr("gc.set_threshold", lambda *_: None)

@@ -72,6 +72,7 @@ def test_three_runs_of_torchrun() -> None:
 
 
 @pytest.mark.parametrize(("signal", "attempts"), [("launched", 2), ("opening", 1), ("", 1)])
+@pytest.mark.slow
 def test_a_launcher_of_a_users_own_catalog_begins_runs(
     tmp_path: Path, signal: str, attempts: int
 ) -> None:

@@ -278,6 +278,7 @@ def test_a_rank_that_starts_after_another_one_died_is_late_and_no_other_run() ->
     assert begins(timeline(job=log.format(6, 6))) != []
 
 
+@pytest.mark.slow
 def test_a_source_that_is_not_read_for_runs_holds_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever of a fixture's files the signs leave out, the machine finds no run in it."""
     external_ends, left_out, several = load_catalog().external_ends, [], []

@@ -84,6 +84,7 @@ def test_jobs_that_are_left_alone(tmp_path: Path, path: str, env: dict[str, str]
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_the_manifest(tmp_path: Path, path: str) -> None:
     pod = yaml.safe_load((CONTRIB / "kubernetes" / "sidecar.yaml").read_text())
     spec = pod["spec"]["template"]["spec"]

@@ -68,6 +68,7 @@ def test_of_a_flood_the_newest_lines_of_each_author_count() -> None:
     assert len(found) == 12
 
 
+@pytest.mark.slow
 def test_memory_is_bounded() -> None:
     of = memory()
     for number in range(4 * AUTHORS):

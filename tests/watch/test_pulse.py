@@ -308,6 +308,7 @@ def test_a_machine_that_was_busy_proves_nothing() -> None:
     assert job.what() == []
 
 
+@pytest.mark.slow
 def test_memory_is_bounded() -> None:
     job = Simulated()
     for number in range(5000):

@@ -113,6 +113,7 @@ def test_a_path_that_does_not_exist_is_named_and_waited_for(
     job.until(lambda: job.watch._live)
 
 
+@pytest.mark.slow
 def test_a_job_stalls_recovers_and_ends(
     tmp_path: Path, chat: Chat, stopping: list[Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +161,7 @@ def test_a_job_stalls_recovers_and_ends(
     assert "ann@example.org" not in json.dumps(chat.got)
 
 
+@pytest.mark.slow
 def test_a_crash_is_an_end(tmp_path: Path, stopping: list[Running]) -> None:
     log = tmp_path / "job.log"
     say(log, "[rank0]: step 1 loss 1")
@@ -180,6 +182,7 @@ def test_a_crash_is_an_end(tmp_path: Path, stopping: list[Running]) -> None:
     assert "No progress" not in job.text
 
 
+@pytest.mark.slow
 def test_a_log_on_standard_input(stopping: list[Running]) -> None:
     read, write = os.pipe()
     job = Running(stdin=read)
@@ -227,6 +230,7 @@ def test_a_new_attempt(tmp_path: Path, stopping: list[Running]) -> None:
     job.stop()
 
 
+@pytest.mark.slow
 def test_stop_ends_a_hook(
     tmp_path: Path, stopping: list[Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,6 +260,7 @@ def test_a_signal_ends_the_command(tmp_path: Path, number: signal.Signals) -> No
         assert watch.stderr.read() == ""
 
 
+@pytest.mark.slow
 def test_the_command_and_its_exit_status(tmp_path: Path) -> None:
     log = b"[rank0]: step 10\n[rank1]: ValueError: bad batch\n"
     command = [sys.executable, "-m", "diagnose", "watch", "--exit-code"]

@@ -14,12 +14,14 @@ ROOT = Path(__file__).parents[2]
 HANG = str(ROOT / "fixtures" / "torchrun-missing-rank")
 
 
+@pytest.mark.slow
 def test_a_hang() -> None:
     found = diagnosed([HANG], 120)
     assert (found.verdict, found.cause, found.ranks) == ("hung", "desync.missing_rank", [5])
     assert found.names_cause
 
 
+@pytest.mark.slow
 def test_one_under_way() -> None:
     question = Question([HANG], 120)
     assert question.wait(120) == question.answer == diagnosed([HANG], 120)

@@ -144,6 +144,7 @@ def test_damaged_metadata(whole: Path, data: bytes, reason: tuple[str, str]) -> 
 
 
 @pytest.mark.parametrize("data", [pickle.dumps([1]), b"\x80\x04(" + b"]" * 3_000_000 + b"l."])
+@pytest.mark.slow
 def test_metadata_of_something_else(whole: Path, data: bytes) -> None:
     (whole / ".metadata").write_bytes(data)
     found = judge(whole)

@@ -72,6 +72,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
 
 
+@pytest.mark.slow
 def test_every_pod_is_collected_and_others_are_a_line_each(
     environment: dict[str, str], tmp_path: Path
 ) -> None:

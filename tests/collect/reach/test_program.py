@@ -68,6 +68,7 @@ def test_it_is_a_zip_of_our_modules_that_is_always_the_same() -> None:
     assert program.program() == data
 
 
+@pytest.mark.slow
 def test_it_needs_nothing_but_the_standard_library() -> None:
     import ast
 

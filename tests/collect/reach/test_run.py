@@ -217,6 +217,7 @@ def test_a_signal_during_the_probes_of_this_node(
     assert manifest(tmp_path / "b")["nodes"] == [without_kind(one) for one in found.nodes]
 
 
+@pytest.mark.slow
 def test_who_asks_twice_does_not_want_to_wait(tmp_path: Path) -> None:
     script = (
         "import os, signal, threading\n"

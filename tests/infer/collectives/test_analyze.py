@@ -462,6 +462,7 @@ def test_sends_are_counted_from_the_first_record() -> None:
     assert (found.kind, found.ranks, found.sure) == ("stuck_device", (0,), True)
 
 
+@pytest.mark.slow
 def test_any_half_of_the_dumps() -> None:
     jobs = {
         "stuck_host": training(5, [HOST]),

@@ -191,6 +191,7 @@ def test_what_to_run_is_told_apart() -> None:
     assert "For aws: ask &lt;them&gt;." in html
 
 
+@pytest.mark.slow
 def test_a_page_needs_neither_pandas_nor_numpy_nor_rich() -> None:
     script = (
         "import sys, diagnose\n"
