@@ -10,7 +10,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from itertools import islice
@@ -63,6 +63,8 @@ class Item:
     most: int = MOST
     samples: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    only: list[str] = field(default_factory=list)
+    causes: list[str] = field(default_factory=list)
 
     def says(self, line: str) -> bool:
         """Whether a line is one of those that answer it."""
@@ -97,23 +99,37 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class ByHand:
-    """What no log can answer, and how to find out."""
+class Question:
+    """A row of `questions.yaml`: what no log can answer, and how to find out."""
 
+    question: str
     ask: str
     how: str = ""
+    only: list[str] = field(default_factory=list)
+    causes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A project that takes issues; `open` is where, `versions` have to be known."""
+    """A project that takes issues; `open` is where, `versions` have to be known.
+
+    `asks` and `questions` are what it asks first, `later_asks` and `later_questions` the others
+    that it may ask.
+    """
 
     project: str
     name: str
     open: str
     asks: list[Ask]
-    by_hand: list[ByHand]
+    later_asks: list[Ask]
+    questions: list[Question]
+    later_questions: list[Question]
     versions: dict[str, str]
+
+
+def fit(row: Item | Question, cause: str) -> int:
+    """How closely it is about failures with this cause; 0 where it is about any."""
+    return max((len(one) for one in row.causes if fnmatchcase(cause, one)), default=0)
 
 
 def items() -> dict[str, Item]:
@@ -121,10 +137,14 @@ def items() -> dict[str, Item]:
     return {row["item"]: Item(**row) for row in _rows("items.yaml")}
 
 
+def questions() -> dict[str, Question]:
+    """All questions by their name."""
+    return {row["question"]: Question(**row) for row in _rows("questions.yaml")}
+
+
 def projects() -> dict[str, Project]:
     """All projects by their name."""
-    known, how = items(), _rows("versions.yaml")
-    return {row["project"]: _project(row, known, how) for row in _rows("projects.yaml")}
+    return {row["project"]: _project(row) for row in _rows("projects.yaml")}
 
 
 @cache
@@ -132,15 +152,23 @@ def _rows(name: str) -> Any:
     return yaml.load((FOLDER / name).read_bytes(), _LOADER)
 
 
-def _project(row: Mapping[str, Any], known: Mapping[str, Item], how: Mapping[str, str]) -> Project:
+def _project(row: Mapping[str, Any]) -> Project:
+    known, open_ones, how = items(), questions(), _rows("versions.yaml")
     asks = []
     for one in row["asks"]:
         given: dict[str, Any] = {"item": one} if isinstance(one, str) else one
-        item = known[given["item"]]
+        item = known.pop(given["item"])
         asks.append(Ask(item, given.get("as", item.title), given.get("get", item.get)))
+    first = []
+    for one in row["questions"]:
+        changed = {"question": one} if isinstance(one, str) else one
+        first.append(replace(open_ones.pop(changed["question"]), **changed))
+    name = row["project"]
     return Project(
-        row["project"], row["name"], row["open"], asks,
-        [ByHand(**one) for one in row["by_hand"]], {name: how[name] for name in row["versions"]},
+        name, row["name"], row["open"], asks,
+        [Ask(one, one.title, one.get) for one in known.values() if name in (one.only or [name])],
+        first, [one for one in open_ones.values() if name in (one.only or [name])],
+        {version: how[version] for version in row["versions"]},
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from diagnose import __version__
 from diagnose.errors import InputError
-from diagnose.job.asked import Ask, Found, Project, find, projects
+from diagnose.job.asked import Ask, Found, Project, Question, find, fit, projects
 from diagnose.redact.places import Places
 from diagnose.redact.redactor import Redactor
 from diagnose.report import words
@@ -28,6 +28,8 @@ _OF_SECTION = 12_000  # characters
 _LONG = 24  # lines; more are folded away
 _TEXT = 600  # characters of a line
 _FILES = 12
+_LATER = "What they may ask next: for you, delete it before you post"
+_FITTING = 4  # questions that fit the cause, before those that the project always asks
 
 
 def issue_text(
@@ -45,23 +47,30 @@ def issue_text(
     redactor = learn_around(job, result, Redactor()) if redact else None
     scrub = Scrub(redactor)
     shown = safe(result, redactor)
-    found = find(job, result, [ask.item for ask in to.asks])
+    every = [*to.asks, *to.later_asks]
+    found = find(job, result, [ask.item for ask in every])
     if redactor is not None:  # what one section names another may hold without its name
         for one in found.values():
             redactor.learn("\n".join(one.lines))
-    sections = [_section(ask, found[ask.item.item], scrub) for ask in to.asks]
     mask = Places(_hosts(job, result)).text if redact else str
     first = [mask(part) for part in (headline(shown), _verdict(shown))]
+    named = [(ask.heading, mask(_section(ask, found[ask.item.item], scrub))) for ask in every]
     lacking = [(mask(words.capital(one.what)), one.how) for one in shown.missing_evidence]
-    tail = [_missing(to, found, shown, lacking), _by_hand(to), mask(_attach(found, scrub))]
-    last = [part for part in (*tail, _signed(to, redact)) if part]  # commands stay as they are
-    room = limit - sum(map(length, [*first, *last])) - 400
-    named = [(ask.heading, mask(part)) for ask, part in zip(to.asks, sections, strict=True)]
+    open_ones, folded_ones = _wanted(to, found, shown)
+    now, later = _questions(to, shown)
+    tail = [  # commands stay as they are
+        _listed("Missing, and how to get it", [*lacking, *_versions(to, shown), *open_ones]),
+        _listed("To answer by hand", now, "- [ ] "),
+    ]
+    last = [mask(_attach(found, scrub)), _signed(to, redact)]
+    room = limit - sum(map(length, [*first, *tail, *last])) - 400
+    named.append((_LATER, folded(_LATER, _items([*folded_ones, *later]))))
     kept, left_out = fitting([part for _, part in named], room)
+    more = [kept.pop()] if len(named) - 1 not in left_out and named[-1][1] else []
     if left_out:
         names = ", ".join(named[place][0] for place in left_out)
         kept.append(f"*Left out, for lack of room in {limit:,} characters: {names}.*")
-    return "\n\n".join([*first, *kept, *last]) + "\n"
+    return "\n\n".join(filter(None, [*first, *kept, *tail, *more, *last])) + "\n"
 
 
 def known_project(name: str) -> Project:
@@ -108,30 +117,54 @@ def _section(ask: Ask, found: Found, scrub: Scrub) -> str:
     return f"#### {escape(ask.heading)}\n\n{body}"
 
 
-def _missing(
-    to: Project, found: dict[str, Found], shown: Diagnosis, lacking: list[tuple[str, str]]
-) -> str:
-    """What the job lacks of what is asked for, with the command that gets it."""
+def _wanted(
+    to: Project, found: dict[str, Found], shown: Diagnosis
+) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """What the job lacks, with the commands that get it: what is asked first, and later."""
+    cause = shown.root_cause.cause
+    first = sorted(to.asks, key=lambda ask: -fit(ask.item, cause))
+    return (
+        [(a.heading, how) for a in first if not found[a.item.item] for how in a.get],
+        [(a.heading, how) for a in to.later_asks if not found[a.item.item] for how in a.get],
+    )
+
+
+def _versions(to: Project, shown: Diagnosis) -> list[tuple[str, str]]:
     stated = {name.lower() for name in shown.job.versions}
-    rows = [(f"Version of {name}", to.versions[name]) for name in to.versions if name not in stated]
-    rows += [(ask.heading, how) for ask in to.asks if not found[ask.item.item] for how in ask.get]
-    return _listed("Missing, and how to get it", [*rows, *lacking])
+    lacking = [name for name in to.versions if name not in stated]
+    return [(f"Versions: {', '.join(lacking)}", to.versions[name]) for name in lacking]
 
 
-def _by_hand(to: Project) -> str:
-    return _listed("To answer by hand", [(one.ask, one.how) for one in to.by_hand], "- [ ] ")
+def _questions(
+    to: Project, shown: Diagnosis
+) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """What people have to answer: those that fit the cause and the project's own, and others."""
+    cause = shown.root_cause.cause
+    closest = sorted(to.later_questions, key=lambda one: -fit(one, cause))[:_FITTING]
+    now = [*(one for one in closest if fit(one, cause)), *to.questions]
+    later = [one for one in to.later_questions if one not in now]
+    return _pairs(now), _pairs(later)
+
+
+def _pairs(asked: list[Question]) -> list[tuple[str, str]]:
+    return [(one.ask, one.how) for one in asked]
 
 
 def _listed(heading: str, rows: Iterable[tuple[str, str]], bullet: str = "- ") -> str:
+    items = _items(rows, bullet)
+    return f"#### {heading}\n\n{items}" if items else ""
+
+
+def _items(rows: Iterable[tuple[str, str]], bullet: str = "- ") -> str:
+    """A line for each thing asked, with the ways to get it."""
     lines: dict[str, list[str]] = {}
     for what, how in rows:
         lines.setdefault(what, []).extend([code(how)] if how else [])
-    items = [
+    return "\n".join(
         f"{bullet}{escape(what)}{(' ' if what[-1] in '?.' else ': ') * bool(how)}"
         f"{', '.join(dict.fromkeys(how))}"
         for what, how in lines.items()
-    ]
-    return f"#### {heading}\n\n" + "\n".join(items) if items else ""
+    )
 
 
 def _attach(found: dict[str, Found], scrub: Scrub) -> str:

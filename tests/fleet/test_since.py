@@ -76,3 +76,92 @@ def test_names_without_an_order_are_no_versions() -> None:
 
 def test_retries_count_once() -> None:
     assert found((1, 1, 1, 14, 14, 14), hosts=1)[0].now < 42
+
+
+def _fleet(*jobs: tuple[str, int, int, bool]) -> list[Since]:
+    """What is said of jobs by version, week, number of ranks and whether they failed."""
+    rows = []
+    for at, (torch, week, ranks, bad) in enumerate(jobs):
+        make, day = failed if bad else row, week * 7 + at % 7
+        rows.append(
+            make(f"job-{at}", day, versions={"torch": torch}, hosts=[f"n{at}"], ranks=ranks)
+        )
+    return since(typed(frame(*rows)))
+
+
+def _of_weeks(before: int, after: int, kept: int, weeks: int = 20) -> list[Since]:
+    """Of 10 jobs a week so many fail; 2.6.0 comes amid the weeks, a few keep 2.5.0."""
+    jobs = []
+    for week in range(weeks):
+        new = week >= weeks // 2
+        jobs += [("2.5.0", week, 8, n < before) for n in range(0 if new else 10)]
+        jobs += [("2.5.0", week, 8, n < kept) for n in range(4 if new else 0)]
+        jobs += [("2.6.0", week, 8, n < after) for n in range(6 if new else 0)]
+    return _fleet(*jobs)
+
+
+@pytest.mark.parametrize(
+    ("after", "kept", "named"),
+    [
+        (3, 0, ("torch", [])),  # those that kept the old version never fail
+        (5, 1, ("torch", ["week 2025-08-11"])),  # they fail, but those of the new one more
+        (3, 2, ("week", [])),  # they fail as often
+    ],
+)
+def test_jobs_of_both_versions_in_one_week_decide(
+    after: int, kept: int, named: tuple[str, list[str]]
+) -> None:
+    best = _of_weeks(0, after, kept)[0]
+    assert (best.label, best.also) == named
+    assert best.first == ("2.6.0" if best.label == "torch" else "2025-08-11")
+
+
+def test_larger_jobs_are_no_cause() -> None:
+    """Four of five large jobs fail, one of ten small ones; most jobs of 2.6.0 are large."""
+    jobs = []
+    for at in range(400):
+        torch = "2.6.0" if at % 2 else "2.5.0"
+        large = at % 20 < 10 + 8 * (at % 2) and at % 10 < 6 + 3 * (at % 2)
+        jobs.append((torch, at // 20, 512 if large else 8, at // 40 < 8 if large else at // 40 < 1))
+    assert _fleet(*jobs) == []
+
+
+def test_weeks_that_vary_without_end_name_none() -> None:
+    shares = (
+        2,
+        3,
+        1,
+        4,
+        3,
+        2,
+        4,
+        2,
+        15,
+        4,
+        3,
+        3,
+        3,
+        8,
+        3,
+        4,
+        2,
+        2,
+        3,
+        3,
+        4,
+        2,
+        2,
+        2,
+        6,
+        2,
+        2,
+        1,
+        1,
+        6,
+    )
+    jobs = [
+        (f"2.{5 + (week > 9) + (week > 19)}.0", week, 8, n < share)  # of 30 a week
+        for week, share in enumerate(shares)
+        for n in range(30)
+    ]
+    assert _fleet(*jobs) == []

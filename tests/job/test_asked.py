@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import diagnose
-from diagnose.job.asked import OF_A_LOG, Item, find, items, projects
+from diagnose.catalog.load import load_catalog
+from diagnose.job.asked import OF_A_LOG, Item, find, fit, items, projects, questions
 
 ITEMS = items()
+QUESTIONS = questions()
 PROJECTS = projects()
 
 
@@ -51,12 +54,34 @@ def test_projects_are_whole(name: str) -> None:
     headings = [ask.heading for ask in project.asks]
     assert len(asked) == len({*asked}) == len({*headings})
     assert {"launch", "environment", "calls", "logs"} <= {*asked}
-    assert any("script" in one.ask for one in project.by_hand)
+    assert any("script" in one.ask for one in project.questions)
+    assert len(project.questions) <= 8  # what else may be asked is folded away
+    first = [one.question for one in project.questions]
+    later = [one.question for one in project.later_questions]
+    assert len({*first, *later}) == len(first) + len(later)
+    assert not {*asked} & {ask.item.item for ask in project.later_asks}
     assert all(len(how) <= 200 and "\n" not in how for ask in project.asks for how in ask.get)
 
 
-def test_all_items_are_asked_for() -> None:
-    assert {ask.item.item for one in PROJECTS.values() for ask in one.asks} == {*ITEMS}
+def test_every_row_is_asked_by_those_it_concerns() -> None:
+    for name, one in PROJECTS.items():
+        every = {ask.item.item for ask in (*one.asks, *one.later_asks)}
+        every |= {row.question for row in (*one.questions, *one.later_questions)}
+        rows = {**ITEMS, **QUESTIONS}
+        assert every >= {key for key, row in rows.items() if not row.only or name in row.only}
+        assert all(name in rows[key].only for key in every if rows[key].only), name
+    assert all({*row.only} <= {*PROJECTS} for row in (*ITEMS.values(), *QUESTIONS.values()))
+
+
+def test_rows_fit_causes_that_there_are() -> None:
+    causes = [*load_catalog().classes]
+    for row in (*ITEMS.values(), *QUESTIONS.values()):
+        for pattern in row.causes:
+            assert any(fit(replace(row, causes=[pattern]), cause) for cause in causes), pattern
+    for row in QUESTIONS.values():
+        assert row.ask[-1] == "?" or row.question == "reproducer"
+        assert len(row.ask) <= 200
+        assert len(row.how) <= 200
 
 
 def _job(folder: Path, log: str) -> diagnose.Job:

@@ -10,6 +10,7 @@ import pytest
 import diagnose
 from diagnose.errors import InputError
 from diagnose.job.asked import projects
+from diagnose.report import words
 from diagnose.report.issue import LEAST, issue_text
 from diagnose.report.markdown import LIMIT, escape, length
 
@@ -45,8 +46,13 @@ def test_every_item_is_there_or_missing(project: str) -> None:
     for ask in asked.asks:
         heading = escape(ask.heading)
         assert heading in sections or f"- {heading}: `" in missing, heading
-    for one in asked.by_hand:
-        assert one.how in sections["To answer by hand"]
+    for one in asked.questions:
+        assert f"- [ ] {escape(one.ask)}" in sections["To answer by hand"]
+    folded = text.partition("<details><summary>What they may ask next")[2]
+    for ask in asked.later_asks:
+        assert f"{escape(ask.heading)}\n" in text or f"- {escape(ask.heading)}: `" in folded
+    for one in asked.later_questions:
+        assert escape(one.ask) in text
     assert text.startswith("### Hung: ")
     assert "torchrun --nnodes 2" in text
     assert asked.open in text.splitlines()[-1]
@@ -61,7 +67,7 @@ def test_the_form_of_nccl() -> None:
     assert "rank 1: ALLREDUCE seq 3 of 9 elements" in sections["Calls of all ranks at the hang"]
     missing = sections["Missing, and how to get it"]
     assert "- Calls in NCCL's log: `export NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL" in missing
-    assert "Version of nccl" not in missing
+    assert "- Versions: cuda: `" in missing  # that of NCCL is in the log
 
 
 def test_nothing_of_the_house_leaves_it() -> None:
@@ -126,3 +132,23 @@ def test_alike_stacks_are_there_once() -> None:
     stacks = _sections(text)["Stacks, one for ranks that are at the same place"]
     heads = re.findall(r"^ranks? [\d, -]+: ", stacks, flags=re.M)
     assert len(heads) == len({*heads}) == len(job.places)
+
+
+@pytest.mark.parametrize(
+    ("name", "missing", "question"),
+    [
+        ("torchrun-missing-rank", "Stacks, one for ranks", "Do all ranks make the same calls"),
+        ("nccl-ib-retry-exceeded", "Kernel messages", "Does RDMA work between the nodes"),
+        ("torchrun-cuda-oom", "State of the GPUs", "Are there processes, locks or caches"),
+    ],
+)
+def test_what_fits_the_cause_is_asked_first(name: str, missing: str, question: str) -> None:
+    job = diagnose.load([str(FIXTURES / name)])
+    result = diagnose.diagnose(job)
+    sections = _sections(issue_text(job, result, "sglang"))
+    rows = re.findall(r"^- (.+)$", sections["Missing, and how to get it"], flags=re.M)
+    above = {escape(words.capital(one.what)) for one in result.missing_evidence}
+    assert all(row.startswith(tuple(above)) for row in rows[: len(above)])  # of the verdict itself
+    asked = [row for row in rows[len(above) :] if not re.match(r"Versions: \w+(, \w+)*: ", row)]
+    assert asked[0].startswith(missing)
+    assert sections["To answer by hand"].strip().startswith(f"- [ ] {question}")
