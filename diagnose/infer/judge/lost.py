@@ -28,6 +28,7 @@ def cut_ranks(timeline: Timeline, size: int) -> frozenset[int]:
     unreported = timeline.once(_unreported)
     ends_early = timeline.once(_ends_early) | timeline.once(_ends_before_waits)
     partial = timeline.truncated | timeline.once(_partial) | ends_early | unreported
+    partial |= {event.source for event in timeline.signalling("lost_lines")}
     if not partial or size > RANKS_LIMIT:
         return frozenset()
     ranks: dict[str, set[int]] = defaultdict(set)

@@ -31,6 +31,7 @@ from diagnose.lazy import expression
 from diagnose.parse.tracebacks import STACK_FRAMES, Frame, Stack
 
 _STAMP = expression(r"\d{8}[_\-T]?\d{6}|\d{10,13}")
+_OF_THREADS = (("_bootstrap_inner", "threading.py"), ("_bootstrap", "threading.py"))
 _USUAL = 8  # stacks with which others are compared
 _BESIDE = 3  # other threads named
 _DIGITS = expression(r"(\d{1,18})")
@@ -150,6 +151,9 @@ def _is_part(own: Sequence[Frame], frames: Sequence[Frame]) -> bool:
 
 
 def _goes_out(main: Stack) -> bool:
+    """Whether it ends where Python runs a program, without frames of a thread that this started."""
+    if any(names(frame) in _OF_THREADS for frame in main.frames):
+        return False
     return len(main.frames) >= STACK_FRAMES or any(f.func == "<module>" for f in main.frames)
 
 
