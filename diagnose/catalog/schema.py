@@ -167,6 +167,7 @@ Signal = Literal[
     "handled",  # a handler copes with the error above and goes on
     "trouble",  # an error in words that no other entry knows; never a cause
     "complaint",  # the user's own words for what is wrong
+    "lost_lines",  # a logger left out lines that came before this one
     "silent",  # printed at intervals whatever the job does; no progress for elapsed_s
     "duration",  # says how long the job ran in all
     "stuck",  # the user's own words that the job stands still

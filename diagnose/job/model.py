@@ -87,7 +87,7 @@ class Job:
             rows += claim_rows(self.documents.claims, self.catalog)
         shifts = self.clocks.certain() if self.clocks else {}
         logs = [source.name for source in self.sources if source.kind in ("text", "empty")]
-        cut = [scan.source.name for scan in self.scans if scan.truncated]
+        cut = {scan.source.name for scan in self.scans if scan.truncated} | self._lacking_calls
         return build(self._spent(), self.catalog, rows, shifts, logs, cut)
 
     def complete_claims(self) -> None:
@@ -216,11 +216,23 @@ class Job:
         """What NCCL's own lines tell of communicators."""
         telling = [scan for scan in self.scans if scan.comm_ranks]
         several = len(telling) > 1  # what one log has of all ranks ends at one moment
+        cut = {scan.source.name for scan in telling if several and scan.truncated}
+        cut |= self._lacking_calls
         return [
-            replace(rank, truncated=True) if several and scan.truncated else rank
+            replace(rank, truncated=True) if scan.source.name in cut else rank
             for scan in telling
             for rank in scan.comm_ranks
         ]
+
+    @cached_property
+    def _lacking_calls(self) -> frozenset[str]:
+        """Logs that lack calls which their process made; asked before lines become events."""
+        telling = [scan for scan in self.scans if scan.comm_ranks]
+        if len(telling) < 2 or not any(one.calls for scan in telling for one in scan.comm_ranks):
+            return frozenset()
+        from diagnose.infer.collectives.lost_calls import sources_cut  # noqa: PLC0415
+
+        return sources_cut(telling, self.catalog.signatures)
 
     @cached_property
     def _begun(self) -> tuple[list[Group], int] | None:

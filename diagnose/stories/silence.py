@@ -19,7 +19,7 @@ from typing import NamedTuple
 from diagnose.parse.prefix import peel
 from diagnose.parse.stamps import duration_in, time_in
 from diagnose.stories.deeds import Deeds
-from diagnose.stories.work import SECOND, Rhythm, median, rhythms
+from diagnose.stories.work import SECOND, Rhythm, lines_lost, median, rhythms
 from diagnose.text.ranks import ranks_phrase
 from diagnose.text.times import duration
 from diagnose.timeline.event import CIRCUMSTANTIAL, Author, Event, Timeline, author_of
@@ -327,10 +327,11 @@ def find_lone(
         counters[one.counter].append(one)
     for counter in sorted(counters.values(), key=len, reverse=True):
         latest = _latest_of_each(counter)
-        lone = _outlier(latest)
-        if lone is None or _ended_itself(lone[0], deeds, endings):
+        rhythm, lines = _outlier(latest) or (None, 0)
+        if rhythm is None or _ended_itself(rhythm, deeds, endings):
             continue
-        rhythm, lines = lone
+        if lines <= lines_lost(latest.values(), rhythm.last, timeline):
+            continue
         if lines in _UNTIL_ALL_ARE_SILENT if whole else lines >= _WHILE_OTHERS_WORK:
             return Lone(rhythm, lines, _rank(rhythm.author, latest, timeline))
     return None

@@ -8,6 +8,7 @@ program that speaks every hundred steps is silent for ninety-nine of them.
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
@@ -260,6 +261,29 @@ def rhythms(timeline: Timeline) -> list[Rhythm]:
         groups[author_of(event), event.source, event.signature].append(event)
     markers = len({mark.place for mark in timeline.kind("phase") if mark.phase != "init"})
     return [_rhythm(author, lines, markers) for (author, *_), lines in groups.items()]
+
+
+def lines_lost(found: Iterable[Rhythm], last: Event, timeline: Timeline) -> float:
+    """How many lines in a row the log lacks of one author, among the last ones of each.
+
+    Any number where a logger left out lines below the `last` one of who seems to write no more, and
+    another author wrote few below these.
+    """
+    lost = 0
+    left_out = [one for one in timeline.signalling("lost_lines") if one.source == last.source]
+    end = max((one.line for one in left_out), default=0)
+    for one in found:
+        other = last.line < end and one.last is not last
+        if other and _lines_below(one, last.source, end) < FURTHER:
+            return math.inf
+        steps = [line.step for line in one.lines[-RECENT:] if line.step is not None]
+        apart = [later - step for step, later in pairwise(steps) if later > step]
+        lost = max([lost, *(far // (one.stride or far) - 1 for far in apart)])
+    return lost
+
+
+def _lines_below(one: Rhythm, source: str, end: int) -> int:
+    return sum(line.source == source and line.line > end for line in one.lines)
 
 
 def seconds_between(one: Event, other: Event) -> float | None:

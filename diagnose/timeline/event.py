@@ -238,7 +238,7 @@ class Timeline:
     positions in these: each look at an object costs ten times as much as one into a list.
     `begins` is where runs begin in files that hold several, of a whole job alone. `silent` are logs
     that were read and have no event, mostly empty ones; `pods` are the hosts that are pods. The
-    logs that are `truncated` end inside a line: what is not there may be lost.
+    logs that are `truncated` end inside a line or too early: what is not there may be lost.
     """
 
     def __init__(

@@ -293,3 +293,96 @@ def test_cutting_the_log_of_any_rank_accuses_no_innocent(tmp_path: Path, count: 
         cut = judged(tmp_path / f"{number}-cut", flat | {name: flat[name][:at]})
         new = innocents(case, cut) - {*whole.culprits.ranks}
         assert not new, (case.id, name, at)
+
+
+def test_a_log_without_calls_that_others_saw_complete_accuses_no_rank(tmp_path: Path) -> None:
+    """The others wait in call 15 (`SeqNum` 16): whoever made fewer than 15 lost lines."""
+    wait = WATCHDOG.replace("SeqNum=7", "SeqNum=16").replace("NumelIn=8", "NumelIn=64")
+    files = {f"rank{r}.log": calls(r, 18) + wait.format(rank=r) for r in (0, 1, 3)}
+    for made, named in ((15, [2]), (13, []), (4, [])):
+        files["rank2.log"] = calls(2, made)
+        assert judged(tmp_path / str(made), files).culprits.ranks == named, made
+    files["rank2.log"] = calls(2, 13)
+    other = {name: text.replace("SeqNum=16", "SeqNum=99") for name, text in files.items()}
+    assert judged(tmp_path / "other-call", other).culprits.ranks == [2]
+
+
+def test_a_process_that_calls_to_the_end_of_a_log_is_not_idle(tmp_path: Path) -> None:
+    """Logs one behind the other in one file, which ends amid the last of them."""
+    whole = "".join(calls(rank, 9) for rank in range(3))
+    for made in (3, 8):
+        found = judged(tmp_path / str(made), {"job.log": whole + calls(3, made)})
+        assert (found.verdict, found.culprits.ranks) == ("unknown", []), made
+
+
+def test_a_log_that_ends_long_before_the_others_wait_accuses_no_rank(tmp_path: Path) -> None:
+    def log(last: str) -> str:
+        hour, minute = map(int, last.split(":"))
+        times = [divmod(60 * hour + minute - 2 * n, 60) for n in range(8)]
+        return "".join(
+            f"[2026-02-03 {at:02}:{past:02}:00,100] [INFO] [logging.py:96:log_dist] [Rank 0] "
+            f"step={8 - n}, skipped=0, lr=[1e-05], mom=[(0.9, 0.95)]\n"
+            for n, (at, past) in reversed([*enumerate(times)])
+        )
+
+    wait = WATCHDOG.replace("04:15:00.1 ", "04:15:00.100000001 ")  # they wait from 04:05 on
+    files = {f"rank{r}.log": wait.format(rank=r) for r in (1, 2, 3)}
+    for last, named in (("04:04", [0]), ("03:50", [0]), ("03:30", [])):
+        files["rank0.log"] = log(last)
+        assert judged(tmp_path / last, files).culprits.ranks == named, last
+
+
+def test_a_report_of_a_launcher_that_was_cut_says_nothing_of_others(tmp_path: Path) -> None:
+    def item(rank: int, pid: int) -> str:
+        return (
+            "  time      : 2026-02-03_04:15:01\n  host      : n0\n"
+            f"  rank      : {rank} (local_rank: {rank})\n"
+            f"  exitcode  : -6 (pid: {pid})\n  error_file: <N/A>\n"
+            f"  traceback : Signal 6 (SIGABRT) received by PID {pid}\n"
+        )
+
+    begin = (
+        "world_size: 4\nE0203 04:15:01.000000 8 "
+        "torch/distributed/elastic/multiprocessing/api.py:874] "
+        "failed (exitcode: -6) local_rank: 0 (pid: 100) of binary: /usr/bin/python3.12\n"
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \ntrain.py FAILED\n"
+        "Failures:\n[1]:\n"
+    )
+    end = f"{item(1, 101)}{{}}Root Cause (first observed failure):\n[0]:\n{item(0, 100)}====\n"
+    files = {f"rank{r}.log": WATCHDOG.format(rank=r) for r in (0, 1)}
+    both = begin + end.format("[2]:\n" + item(3, 103))
+    assert judged(tmp_path / "whole", {**files, "n0.log": both}).culprits.ranks == [2]
+    cut = {**files, "rank3.log": WATCHDOG.format(rank=3), "n0.log": begin + "  time      : 2026\n"}
+    assert judged(tmp_path / "cut", cut).culprits.ranks == []
+    cut["n0.log"] = begin + end.format("")
+    assert judged(tmp_path / "listed", cut).culprits.ranks == [2]
+
+
+SUPPRESSED = "systemd-journald[412]: Suppressed 2 messages from job.service\n"
+
+
+def test_stacks_that_lost_lines_show_no_place(tmp_path: Path) -> None:
+    helper = (
+        "Thread 0x00007f000a0006c0 (most recent call first):\n"
+        '  File "/usr/lib/python3.12/threading.py", line 331 in wait\n'
+        '  File "/usr/lib/python3.12/threading.py", line 629 in wait\n'
+        '  File "/usr/lib/python3.12/site-packages/tqdm/_monitor.py", line 60 in run\n'
+        '  File "/usr/lib/python3.12/threading.py", line 1045 in _bootstrap_inner\n'
+        '  File "/usr/lib/python3.12/threading.py", line 1002 in _bootstrap\n\n'
+    )
+    stack = (
+        f"{helper}Current thread 0x00007f000a400740 (most recent call first):\n"
+        '  File "/workspace/metrics.py", line 31 in log_step\n'
+        '  File "/workspace/train.py", line 131 in train_step\n'
+        '  File "/workspace/train.py", line 208 in main\n'
+        '  File "/workspace/train.py", line 241 in <module>\n'
+    )
+    lines = stack.splitlines(keepends=True)
+    files = {f"stacks_rank{rank}.txt": stack for rank in range(6)}
+    for begin in range(1, len(lines) - 1):
+        for end in range(begin + 1, len(lines)):
+            # Where it parts a log, and the heading of the main thread is lost, nothing shows it.
+            for note in ("", SUPPRESSED)[: 1 + (begin >= 8 or end <= 7)]:
+                files["stacks_rank4.txt"] = "".join([*lines[:begin], note, *lines[end:]])
+                found = judged(tmp_path / f"{begin}-{end}-{bool(note)}", files)
+                assert found.culprits.ranks == [], (begin, end, note)

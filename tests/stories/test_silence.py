@@ -175,3 +175,30 @@ def test_what_all_ranks_state_after_the_last_step_is_not_looked_for_among_all_li
     assert found is not None
     assert found.ended is not None
     assert found.ended.rank == 0
+
+
+def test_who_wrote_a_line_less_is_not_the_first_where_lines_are_lost(make: Any) -> None:
+    def job(*lost: tuple[int, int]) -> list[Row]:
+        rows = [row | {"rank": r} for r in range(4) for row in steps(10 - (r == 3))]
+        return [row for row in rows if (row["rank"], row["step"]) not in lost]
+
+    found = find(make, *job(), limit(9000))
+    assert found is not None
+    assert found.lone is not None
+    assert found.lone.rank == 3
+    found = find(make, *job((1, 7)), limit(9000))
+    assert found is not None
+    assert found.lone is None
+
+
+def test_who_wrote_last_before_lines_that_a_logger_left_out_is_not_the_first(make: Any) -> None:
+    def job(place: int) -> list[Row]:
+        rows = [row | {"rank": r} for r in range(4) for row in steps(9 if r == 3 else 14)]
+        rows = sorted(rows, key=lambda row: (row["step"], row["rank"]))
+        rows.insert(place, {"signal": "lost_lines", "rank": None})
+        return [row | {"line": n, "source": "a.log"} for n, row in enumerate(rows, 1)]
+
+    for place, lone in ((20, True), (38, True), (46, False)):
+        found = find(make, *job(place), limit(9000, line=57, source="a.log"))
+        assert found is not None
+        assert (found.lone is not None) is lone, place

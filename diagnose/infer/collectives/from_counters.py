@@ -96,7 +96,7 @@ def ends_amid_round(table: Table, ends: Mapping[str, int], cut: Collection[str] 
     In it first came those that have made the last one, then, several, those that have not. `ends`
     is the last line of each log: where more lines follow the last call than a round has and than
     ever were between two calls, the job made no more of them. Of logs that are `cut` inside a line
-    the order does not matter.
+    the order does not matter. Nor are ranks absent that still make calls after all others' last.
     """
     columns = table.columns
     if len({*table.files.values()}) != 1 or not columns["line"].all():
@@ -117,6 +117,10 @@ def ends_amid_round(table: Table, ends: Mapping[str, int], cut: Collection[str] 
         last = {rank: max(own) for rank, own in ranks.items()}
         top = max(last.values())
         if min(last.values()) == top:
+            continue
+        came = max(own[top] for rank, own in ranks.items() if last[rank] == top)
+        if all(ranks[rank][at] > came for rank, at in last.items() if at < top):
+            several = True
             continue
         before = {rank: own[top - 1] for rank, own in ranks.items() if top - 1 in own}
         joined = [before[rank] for rank in before if last[rank] == top]

@@ -43,6 +43,7 @@ OP_OF_CALL = {
 }  # fmt: skip
 _GAP_LINES = 40
 _MODULE = "<module>"
+_FUNC = "func"  # the heading of a thread names none
 _DUMP_FRAME = expression(r'", line \d+ in |\.py:\d+\)\s*$')
 
 
@@ -208,7 +209,7 @@ def last_printed(timeline: Timeline) -> list[Printed]:
         source = event.source
         if event.rank is None or sources.setdefault(event.rank, source) == source:
             stacks[event.rank, source].append(event)
-    return [_last_run(frames) for frames in stacks.values()]
+    return [_last_run(stack) for stack in stacks.values() if any(_FUNC in e.fields for e in stack)]
 
 
 def _last(rank: int, stack: Sequence[Event]) -> LastTraceback:
@@ -227,16 +228,19 @@ def _last(rank: int, stack: Sequence[Event]) -> LastTraceback:
 def _last_run(frames: list[Event]) -> Printed:
     """The last unbroken run of frames in a source; a gap of lines ends one.
 
-    So does the outermost frame of another traceback. One of which only the installed program is
-    known that Python ran, such as that of a launcher, shows no place.
+    So does the outermost frame of another traceback, and the heading of another thread. One of
+    which only the installed program is known that Python ran, such as that of a launcher, shows no
+    place.
     """
     runs: list[list[Event]] = []
     for event in sorted(frames, key=lambda event: event.line):
-        if not runs or event.line > runs[-1][-1].line + _GAP_LINES or _is_outermost(event):
+        apart = not runs or not runs[-1] or event.line > runs[-1][-1].line + _GAP_LINES
+        if apart or _is_outermost(event) or _FUNC not in event.fields:
             runs.append([])
-        runs[-1].append(event)
+        if _FUNC in event.fields:
+            runs[-1].append(event)
     placed = [run for run in runs if not all(map(_is_program, run))]
-    run = (placed or runs)[-1]
+    run = (placed or [run for run in runs if run])[-1]
     # Tracebacks ("line 3, in f") end with the innermost frame, dumps ("line 3 in f") begin with it.
     dump = any(_DUMP_FRAME.search(event.text) for event in run)
     return Printed(run[::-1] if dump else run, dump)

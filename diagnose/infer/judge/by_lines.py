@@ -71,8 +71,14 @@ class ByLines(Standing):
         named = {wait.group for own in self.pending.values() for wait in own} - {None}
         if self.one_group and len(named) == 1:
             only = named.pop()
+            # Who waits in another call may do so in a group that no line names.
+            calls = {w.call for own in self.pending.values() for w in own if w.group == only}
             for rank, own in self.pending.items():
-                self.pending[rank] = [wait._replace(group=only) for wait in own]
+                alike = (wait.call in calls for wait in own)
+                self.pending[rank] = [
+                    wait._replace(group=only) if same else wait
+                    for wait, same in zip(own, alike, strict=True)
+                ]
         self.pending = _completed(self.pending)
         self.heads = {rank: heads_of(own) for rank, own in self.pending.items()}
         if self.silent is None:

@@ -1,5 +1,5 @@
-"""Whose lines may be lost: in logs that end inside a line, amid what watchdogs print, or long
-before the steps of the other ranks do.
+"""Whose lines may be lost: in logs that end inside a line, amid what watchdogs or launchers print,
+long before the steps of the other ranks do, or long before anybody waits.
 """
 
 from __future__ import annotations
@@ -8,21 +8,27 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from diagnose.catalog.entries import COUNTER
-from diagnose.stories.work import FURTHER, LONG, Rhythm, rhythms
+from diagnose.stories.silence import LEAST_S, PAUSES
+from diagnose.stories.work import FURTHER, LONG, SECOND, Rhythm, rhythms
 from diagnose.timeline.event import Timeline
 
 RANKS_LIMIT = 100_000
+_MS = 1_000_000
 _SEVERAL = 2  # ranks of which most agree how far the job came
 _STEPS = "training"  # the phase of work in whose steps ranks meet
 _LAST_WORDS = ("teardown", "dies")  # what a process prints that its watchdog ends
 
 
 def cut_ranks(timeline: Timeline, size: int) -> frozenset[int]:
-    """The ranks of which lines may be lost behind the end of a log that ends inside a line.
+    """The ranks of which lines may be lost behind the end of a log that was cut.
 
-    Those that have lines in it, and if these are several, those that have none in another log.
+    Those that have lines in it, and if these are several or it is a launcher's, those that have
+    none in another log.
     """
-    partial = timeline.truncated | timeline.once(_partial) | timeline.once(_ends_early)
+    unreported = timeline.once(_unreported)
+    ends_early = timeline.once(_ends_early) | timeline.once(_ends_before_waits)
+    partial = timeline.truncated | timeline.once(_partial) | ends_early | unreported
+    partial |= {event.source for event in timeline.signalling("lost_lines")}
     if not partial or size > RANKS_LIMIT:
         return frozenset()
     ranks: dict[str, set[int]] = defaultdict(set)
@@ -30,8 +36,23 @@ def cut_ranks(timeline: Timeline, size: int) -> frozenset[int]:
         ranks[source].add(rank)
     cut = [own for source, own in ranks.items() if source in partial]
     entire = (own for source, own in ranks.items() if source not in partial)
-    unseen = set(range(size)).difference(*entire) if any(len(own) > 1 for own in cut) else set()
+    of_several = bool(unreported) or any(len(own) > 1 for own in cut)
+    unseen = set(range(size)).difference(*entire) if of_several else set()
     return frozenset().union(unseen, *cut)
+
+
+def _unreported(timeline: Timeline) -> set[str]:
+    """The logs of launchers that saw a process fail which their report does not list.
+
+    What the report says of other processes is lost as well, of which it may be the only witness.
+    """
+    failed: dict[str, set[str]] = defaultdict(set)
+    listed: dict[str, set[str]] = defaultdict(set)
+    for event in timeline.kind("exit"):
+        if "pid" in event.fields:
+            seen = failed if "local_rank" in event.fields else listed
+            seen[event.source].add(event.fields["pid"])
+    return {source for source, pids in failed.items() if pids - listed[source]}
 
 
 def _partial(timeline: Timeline) -> set[str]:
@@ -87,6 +108,35 @@ def _ends_early(timeline: Timeline) -> set[str]:
             end = usual - max(LONG, FURTHER * stride)
             early = {of[rank].last.source for rank, at in steps.items() if at <= end}
             found |= {source for source in early if writers[source] == 1}
+    return found
+
+
+def _ends_before_waits(timeline: Timeline) -> set[str]:
+    """The logs of one rank whose regular steps of a training end long before anybody waits.
+
+    Who stops makes the others wait in the next step.
+    """
+    waits = (
+        event.time - event.elapsed_ms * _MS
+        for event in timeline.signalling("timeout")
+        if event.time is not None and event.elapsed_ms is not None
+    )
+    began = min(waits, default=None)
+    if began is None:
+        return set()
+    writers = Counter(source for source, _ in authors_of_sources(timeline))
+    last: dict[str, int] = {}
+    for source, time in zip(timeline.column("source"), timeline.column("time"), strict=True):
+        if time is not None:
+            last[source] = max(time, last.get(source, time))
+    found: set[str] = set()
+    for one in timeline.once(rhythms):
+        source, usual = one.last.source, one.interval_s
+        if one.last.phase != _STEPS or usual is None or writers[source] != 1 or source not in last:
+            continue
+        long = max(LONG * usual, PAUSES * one.pause_s, LEAST_S)
+        if began - last[source] > SECOND * long:
+            found.add(source)
     return found
 
 

@@ -38,6 +38,9 @@ _LEAST = 8  # steps
 _BEFORE = 0.25  # of what a rank loses, as much as it may have lost before
 # Steps over which it is followed how alike they are, and how little is no likeness.
 _MEMORY, _UNLIKE = 64, 0.05
+# Times as long as any peer ever was slow: whose peers are so for a while may be so by chance,
+# who lost then little less than it does.
+_AS_LONG, _AS_MUCH = 2.5, 0.6
 _QUIET = 0.1  # share of steps in which peers are slow, at least
 _PEERS = 64  # ranks with which each one is compared
 _PRESENT = 0.7  # of the ranks that have a step
@@ -308,7 +311,12 @@ def _lags(
         factor = 1 + much * (FACTOR - 1)
         if lost >= much * SHARE * whole and (not ratio or seconds >= factor * peers_s):
             found[rank] = _Lag(at, len(steps), steps[0], seconds, peers_s, lost, before)
-    return found
+    usual_ones = [rank for rank in compared if rank not in found]
+    return {
+        rank: lag
+        for rank, lag in found.items()
+        if lag.steps >= _AS_LONG * _longest_lag(grid, usual, usual_ones, _AS_MUCH * lag.lost_s)
+    }
 
 
 def _few(found: dict[int, _Lag], ranks: Sequence[int], hosts: Mapping[int, str]) -> dict[int, _Lag]:
@@ -333,14 +341,35 @@ def _since(flags: Sequence[bool], others: Sequence[Sequence[bool]], many: int) -
     if at is None or len(flags) - at < max(_LEAST, len(flags) // 8):
         return None
     count = len(flags) - at
+    lately = flags[-max(_LEAST, count // 8) :]
+    if 2 * sum(lately) < len(lately):
+        return None  # it was
     share = sum(flags[at:]) / count
     usual = [one for one in others if sum(one[at:]) < SLOW_IN * count] or [*others]
-    lately = sum(map(sum, (one[at:] for one in usual))) / (count * len(usual))
+    then = sum(map(sum, (one[at:] for one in usual))) / (count * len(usual))
     ever = sum(map(sum, usual)) / (len(flags) * len(usual))
-    chance = max(_QUIET, 1 / (1 + many), lately, ever)
+    chance = max(_QUIET, 1 / (1 + many), then, ever)
     if not is_often(share, count / _apart(usual), chance, many * len(flags)):
         return None
     return 0 if at < max(4, len(flags) // 10) else at
+
+
+def _longest_lag(grid: Grid, usual: Mapping[int, float], peers: Iterable[int], least: float) -> int:
+    """The most steps in a row in most of which one of the peers lost so much."""
+    late = ([r in row and row[r] - usual[s] >= least for s, row in grid.items()] for r in peers)
+    return max(map(_longest, late), default=0)
+
+
+def _longest(flags: Sequence[bool]) -> int:
+    """The most steps in a row in most of which a rank is slow."""
+    first: dict[int, int] = {}  # by how many more are set than not, up to a step: that step
+    more = longest = 0
+    for at, slow in enumerate(flags):
+        first.setdefault(more, at)
+        more += 1 if slow else -1
+        begin = 0 if more > 0 else first.get(more - 1, at + 1)
+        longest = max(longest, at + 1 - begin)
+    return longest
 
 
 def _apart(flags: Sequence[Sequence[bool]]) -> float:
@@ -395,7 +424,10 @@ def _arrives_last(pace: Pace, hosts: Mapping[int, str]) -> Slow | None:
     if len(grids) > 1:
         for rank in pace.ranks:
             own = [[row[rank] for row in rows.values() if rank in row] for rows in late.values()]
-            usual[rank] = min((median(values) for values in own if values), default=0.0)
+            late_by = [median(values) for values in own if values]
+            # Who is early at one place and late at another has no clock of its own.
+            same = bool(late_by) and (min(late_by) > 0 or max(late_by) < 0)
+            usual[rank] = min(late_by) if same else 0.0
     elif None in {hosts.get(rank) for rank in pace.ranks}:
         return None
     found: list[Slow] = []

@@ -222,10 +222,10 @@ def _hypothesis(code: int, group: list[Event], context: Context) -> Hypothesis:
     if len(ranks or hosts) > 1 and did.startswith("was "):
         did = f"were {did.removeprefix('was ')}"
     named = _named(group)
-    together = code == -signal.SIGABRT and _of_several_nodes(group)
+    together = code == -signal.SIGABRT and (len(ranks) > 1 or _of_several_nodes(group))
     if together or not context.catalog.classes[cause].strikes_one_process:
-        # Whom somebody ended is not to blame, nor who aborts along with processes of other nodes:
-        # a crash stays in its process, a watchdog aborts all that waited for the one to blame.
+        # Whom somebody ended is not to blame, nor who aborts along with others: a crash stays in
+        # its process, a watchdog aborts all that waited for the one to blame.
         ranks, hosts = [], []
     return Hypothesis(
         cause=cause,

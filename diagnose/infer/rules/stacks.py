@@ -255,8 +255,10 @@ def _of_stacks(cause: str, summary: str, context: Context, ranks: Collection[int
 def _rows(timeline: Timeline, places: Sequence[Place], ranks: Collection[int]) -> list[int]:
     """The events at the places of these ranks."""
     wanted = {(place.stack.source, place.stack.line) for place in places if place.rank in ranks}
-    shown = timeline.kind("place", "frame") if wanted else []
-    return [event.index for event in shown if event.place in wanted][:_PLACES]
+    shown = [*timeline.kind("place"), *timeline.kind("frame")] if wanted else []
+    # A place stands for the heading of its thread, which is the same line.
+    places_of = {event.place: event.index for event in reversed(shown) if event.place in wanted}
+    return sorted(places_of.values())[:_PLACES]
 
 
 def _lone(context: Context) -> Iterator[Hypothesis]:

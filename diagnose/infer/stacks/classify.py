@@ -7,7 +7,7 @@ waits has come and is a victim; ranks that wait in different collectives are a h
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -31,6 +31,8 @@ from diagnose.lazy import expression
 from diagnose.parse.tracebacks import STACK_FRAMES, Frame, Stack
 
 _STAMP = expression(r"\d{8}[_\-T]?\d{6}|\d{10,13}")
+_OF_THREADS = (("_bootstrap_inner", "threading.py"), ("_bootstrap", "threading.py"))
+_USUAL = 8  # stacks with which others are compared
 _BESIDE = 3  # other threads named
 _DIGITS = expression(r"(\d{1,18})")
 _CALLERS = expression(r"(?:torch/distributed|deepspeed/comm|torch/autograd)/")
@@ -87,14 +89,15 @@ class Place:
         return self.stack.kind not in ("traceback", "interrupt")
 
 
-def places(stacks: Iterable[Stack]) -> list[Place]:
+def places(stacks: Iterable[Stack], beside: Iterable[Stack] = ()) -> list[Place]:
     """One place a rank, by rank, from the last dump of it; stacks of unknown rank count nothing.
 
     Dumps are ordered by the times in their files' names, then the names, then lines; the order of
     `stacks` does not matter. Workers of a rank (data loader, compilers) are no rank. Where a dump
-    was cut off nobody knows where its rank stands.
+    was cut off nobody knows where its rank stands; `beside` are main threads of other ranks, which
+    show how far most go out.
     """
-    dumps = _without_cut(_dumps(stacks, headless=True))
+    dumps = _without_cut(_dumps(stacks, headless=True), beside)
     by_rank: dict[int, list[list[Stack]]] = defaultdict(list)
     for dump in dumps:
         rank = dump[0].rank
@@ -103,21 +106,54 @@ def places(stacks: Iterable[Stack]) -> list[Place]:
     return [_place_of(rank, found) for rank, found in sorted(by_rank.items())]
 
 
-def _without_cut(dumps: list[list[Stack]]) -> list[list[Stack]]:
+def _without_cut(dumps: list[list[Stack]], beside: Iterable[Stack]) -> list[list[Stack]]:
     """The dumps, without frames of main threads that do not go out as far as most others do.
 
-    Those of a Python program end where it begins, at the lines of its main module.
+    Those of a Python program end where it begins, at the lines of its main module. One that has
+    some of the very frames of more others, and no other frame, has lost lines of its log.
     """
-    python = [dump[0] for dump in dumps if any(not frame.native for frame in dump[0].frames)]
-    cut = {id(main) for main in python if not _goes_out(main)}
-    if 2 * len(cut) > len(python):
-        return dumps
+    python = [dump for dump in dumps if any(not frame.native for frame in dump[0].frames)]
+    lacking = _lacking(python)
+    mains = [dump[0] for dump in python]
+    cut = {id(main) for main in mains if not _goes_out(main)}
+    whole = sum(map(_goes_out, beside))
+    if 2 * len(cut) > len(python) + whole:
+        cut = set()
+    cut |= {id(main) for main in mains if main.frames in lacking}
     return [
         [dump[0]._replace(frames=()), *dump[1:]] if id(dump[0]) in cut else dump for dump in dumps
     ]
 
 
+def _lacking(dumps: Iterable[list[Stack]]) -> set[tuple[Frame, ...]]:
+    """The frames of main threads that are a part of those of more others.
+
+    Where the heading between two threads is lost as well, these are one.
+    """
+    mains = Counter(dump[0].frames for dump in dumps)
+    every: Counter[tuple[tuple[Frame, ...], tuple[Frame, ...]]] = Counter()
+    for dump in dumps:
+        threads = sorted(dump, key=lambda thread: thread.line)
+        every[tuple(frame for thread in threads for frame in thread.frames), dump[0].frames] += 1
+        every[dump[0].frames, dump[0].frames] += len(dump) > 1
+    usual = [one for one, count in every.most_common(_USUAL) if count > 1]
+    return {
+        own
+        for own, count in mains.items()
+        if any(count < mains[main] and _is_part(own, frames) for frames, main in usual)
+    }
+
+
+def _is_part(own: Sequence[Frame], frames: Sequence[Frame]) -> bool:
+    """Whether a stack is another one of which frames are missing."""
+    rest = iter(frames)
+    return len(own) < len(frames) and all(frame in rest for frame in own)
+
+
 def _goes_out(main: Stack) -> bool:
+    """Whether it ends where Python runs a program, without frames of a thread that this started."""
+    if any(names(frame) in _OF_THREADS for frame in main.frames):
+        return False
     return len(main.frames) >= STACK_FRAMES or any(f.func == "<module>" for f in main.frames)
 
 

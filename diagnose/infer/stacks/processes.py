@@ -237,7 +237,7 @@ def with_printed(
     ended: what it ended of, such as a wait that timed out, is in what it printed.
     """
     known = {place.rank: place for group in classes for place in group.places}
-    shown, alone = _printed(timeline, catalog)
+    shown, alone = _printed(timeline, catalog, [place.stack for place in known.values()])
     more = {place.rank: place for place in shown if place.running or _compares(place)}
     waited = {rank for rank, place in more.items() if place.waits}
     more |= {
@@ -253,8 +253,13 @@ def _compares(place: Place) -> bool:
     return place.waits or place.stack.kind == "interrupt"
 
 
-def _printed(timeline: Timeline, catalog: Catalog) -> tuple[list[Place], list[Place]]:
-    """The places of ranks, and those of processes whose rank no line tells."""
+def _printed(
+    timeline: Timeline, catalog: Catalog, beside: Sequence[Stack]
+) -> tuple[list[Place], list[Place]]:
+    """The places of ranks, and those of processes whose rank no line tells.
+
+    `beside` are the stacks of documents.
+    """
     printed = last_printed(timeline)
     outside, deaths = _ended(timeline, catalog), _lines(timeline.signalling("dies"))
     stacks = [_stack(one, number, outside, deaths) for number, one in enumerate(printed)]
@@ -271,7 +276,8 @@ def _printed(timeline: Timeline, catalog: Catalog) -> tuple[list[Place], list[Pl
         return replace(place, phase=place.phase or (named[-1] if named else None))
 
     dumps = [stack for stack in found if printed[stack.dump].dump]
-    return [phased(place) for place in places(found)], [phased(one) for one in unranked(dumps)]
+    shown = [phased(place) for place in places(found, beside)]
+    return shown, [phased(one) for one in unranked(dumps)]
 
 
 def _stack(printed: Printed, number: int, outside: Ends, deaths: Ends) -> Stack:

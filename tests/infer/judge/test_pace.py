@@ -276,3 +276,26 @@ def test_times_that_vary_by_themselves_name_nobody() -> None:
         late: Value = lambda rank, step: 0.3 * rows.get((rank, step), 1.0)  # noqa: B023, E731
         assert find_slow(jobs(ranks, forward=late, backward=even), {}) is None
         assert find_slow(arrivals(late), {}) is None
+
+
+def test_who_was_slow_and_is_not_in_the_last_steps_is_not_slow() -> None:
+    for end, named in ((60, (0,)), (58, (0,)), (48, None)):
+        late: Value = lambda rank, step: 0.2 if rank == 0 and 5 < step <= end else 0.1  # noqa: B023, E731
+        found = find_slow(jobs(4, forward=late, backward=even), {})
+        assert (found and found.ranks) == named, end
+
+
+def test_times_of_heavy_tails_seldom_name_a_rank() -> None:
+    """Some rank of them always seems slow for a while, as its peers did before."""
+    named = 0
+    for seed in range(0, 1400, 7):
+        rng, ranks = Random(seed + 1), 2 + seed // 7 % 7
+        rows = {(r, s): 0.7 + 0.3 * rng.paretovariate(1.5) for r in range(ranks) for s in STEPS}
+        late: Value = lambda rank, step: 0.3 * rows.get((rank, step), 1.0)  # noqa: B023, E731
+        named += find_slow(arrivals(late), {}) is not None
+    assert named <= 1
+
+
+def test_a_rank_that_enters_before_most_others_is_not_late_elsewhere() -> None:
+    """Three of four are late: the first is no one whose clock is behind."""
+    assert find_slow(arrivals(lambda rank, _: 0.1 if rank == 0 else 0.3), {}) is None

@@ -78,7 +78,9 @@ def test_who_aborts_along_with_processes_of_other_nodes_is_not_to_blame(make: An
     (hypothesis,) = propose(context(make(*rows)))
     assert (hypothesis.cause, hypothesis.ranks, hypothesis.kind) == ("crash.native", [], None)
     (hypothesis,) = propose(context(make(*rows[:2])))
-    assert hypothesis.ranks == [1, 3], "of one node: the crash of one may be that of the other"
+    assert hypothesis.ranks == [], "of one node as well: a crash stays in its process"
+    (hypothesis,) = propose(context(make(*rows[:1])))
+    assert hypothesis.ranks == [1]
 
 
 def _of_torch(timeline: Any) -> list[Hypothesis]:
