@@ -112,6 +112,7 @@ def test_the_action_is_well_formed() -> None:
         assert one["value"] == f"${{{{ steps.diagnose.outputs.{name} }}}}"
 
 
+@pytest.mark.slow
 def test_the_action_fails_on_a_hung_job_and_says_why(tmp_path: Path) -> None:
     runner = Runner(tmp_path)
     done = runner.run(paths=f"{FIXTURES / 'torchrun-missing-rank'}\n", package="diagnose-hangs==9")
@@ -136,6 +137,7 @@ def test_the_action_passes(tmp_path: Path) -> None:
     assert runner.run(paths=hung, fail_on="").returncode == 0
 
 
+@pytest.mark.slow
 def test_the_action_takes_no_orders_from_its_inputs(tmp_path: Path) -> None:
     runner = Runner(tmp_path)
     odd = tmp_path / "--no-redact $(touch ran) `touch ran` 'a b'.log"

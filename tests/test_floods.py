@@ -103,6 +103,7 @@ def test_every_kind_of_line() -> None:
     check(one_of_each_kind(), 12)
 
 
+@pytest.mark.slow
 def test_a_job_at_work() -> None:
     check(at_work(), 12)
 

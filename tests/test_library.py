@@ -113,6 +113,7 @@ def test_a_catalog_that_nobody_compiled_yet(
     assert sorted(kept) == [".catalog", ".matcher"]
 
 
+@pytest.mark.slow
 def test_the_service_of_the_documentation() -> None:
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     code = page.partition("<!-- service -->\n```python\n")[2].partition("```\n<!-- end -->")[0]

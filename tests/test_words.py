@@ -74,6 +74,7 @@ def test_the_glossary_is_read() -> None:
 @pytest.mark.parametrize(
     "path", sorted((ROOT / "patterns").rglob("*.yaml")), ids=lambda path: path.stem
 )
+@pytest.mark.slow
 def test_catalog_texts_follow_the_glossary(path: Path) -> None:
     found = catalog_texts(yaml.load(path.read_bytes(), yaml.CSafeLoader))
     assert {place: text for place, text in found if wrong(text)} == {}

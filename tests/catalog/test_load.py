@@ -68,6 +68,7 @@ def test_an_own_entry_replaces_the_shipped_one_where_it_stood(tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("own_cache")
+@pytest.mark.slow
 def test_the_cached_catalog_equals_the_read_one(monkeypatch: pytest.MonkeyPatch) -> None:
     first = afresh()
     monkeypatch.setattr(load, "read_shipped", None)  # a second read would fail

@@ -154,6 +154,7 @@ def test_opcodes_that_torch_does_not_use(op: bytes) -> None:
     ],
     ids=["stack", "marks", "dicts", "states", "strings", "paths", "globals"],
 )
+@pytest.mark.slow
 def test_more_than_any_real_file_has(data: bytes) -> None:
     with pytest.raises(UnsafePickleError, match="more than"):
         read(b"\x80\x04" + data + b".")

@@ -157,6 +157,7 @@ def test_a_header_longer_than_any_real_one_is_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("unit", [b"[],", b'{"":0},', b'{"a":', b'"ab",'])
+@pytest.mark.slow
 def test_a_header_that_takes_too_much_memory_is_not_built(unit: bytes) -> None:
     """Sixteen megabytes of it would take up to 600; what is built is bounded by an estimate."""
     raw = b'{"a":[' + unit * (8_000_000 // len(unit)) + b"0]}"

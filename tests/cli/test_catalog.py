@@ -45,6 +45,7 @@ def test_catalog_list(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.slow
 def test_explain_an_entry(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["explain", "own.store.gone", "--patterns", str(own)]) == 0
     lines = capsys.readouterr().out.splitlines()

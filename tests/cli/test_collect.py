@@ -173,6 +173,7 @@ def test_the_side_of_a_node(here: Path, capfdbinary: pytest.CaptureFixture[bytes
     assert (status, out[:2], err) == (0, b"\x1f\x8b", b"")
 
 
+@pytest.mark.slow
 def test_the_program_as_a_file(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "--write-program", "node.pyz") == (0, "", [])
     assert "__main__.py" in zipfile.ZipFile(here / "node.pyz").namelist()

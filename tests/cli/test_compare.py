@@ -151,6 +151,7 @@ def test_jobs_by_their_ids(scanned: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "version of torch: 2.5.1 → 2.6.0" in out
 
 
+@pytest.mark.slow
 def test_the_last_good_run_of_the_same_job(
     scanned: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -201,6 +201,7 @@ def test_of_several_paths_those_that_cannot_be_read_are_notes(
     assert answer["root_cause"]["class"] == "crash.gpu_oom"
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_is_told_on_one_line(tmp_path: Path) -> None:
     for rank in range(4):
         (tmp_path / f"rank_{rank}.log").write_text("step 1\n")
@@ -227,6 +228,7 @@ main()
     )
 
 
+@pytest.mark.slow
 def test_the_workers_of_a_job_end_with_it(tmp_path: Path) -> None:
     for rank in range(2):  # what is read in the parent, and what in a worker, never ends
         (tmp_path / f"rank_{rank}.log").write_text("step 1\n")

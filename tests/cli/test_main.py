@@ -41,6 +41,7 @@ def test_starting_up_imports_nothing_heavy() -> None:
     assert done.stdout == "set() set()\n"
 
 
+@pytest.mark.slow
 def test_of_the_commands_only_the_one_asked_for_is_imported() -> None:
     code = (
         "import sys, diagnose.cli.main as cli; cli.run(['explain', 'none']); "
@@ -124,6 +125,7 @@ def test_wrong_usage_names_the_choices_on_one_line(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.slow
 def test_a_full_disk_is_told_on_one_line() -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(

@@ -77,6 +77,7 @@ def test_wrong_input_is_one_line(
     assert not memory.exists()
 
 
+@pytest.mark.slow
 def test_jobs_of_a_scan(capsys: pytest.CaptureFixture[str], memory: Path) -> None:
     results = memory.with_name("results")
     run(capsys, "scan", XID, FREEZE, "-o", results, "--workers", 1)

@@ -56,6 +56,7 @@ def output(pid: int) -> Output:
     return Output(pid, 1, "", "", "stdout.log")
 
 
+@pytest.mark.slow
 def test_the_end_of_a_file_masked_and_as_old_as_it_is(tmp_path: Path, sink: Sink) -> None:
     path = tmp_path / "job.log"
     path.write_text("".join(f"step {n:9} token={TOKEN}\n" for n in range(10_000)))

@@ -71,6 +71,7 @@ def test_the_page_shows_the_bad_rack(fleet: Fleet) -> None:
     assert "<h3>Nodes by rack</h3>" in page
 
 
+@pytest.mark.slow
 def test_names_in_the_map_are_escaped_and_the_page_stays_small(fleet: Fleet) -> None:
     evil = '"><script>alert(1)</script>' + "x" * 500
     nodes = [Node(f"{evil}{n}", 10, n % 3, 0, f"<b>{n // 16}") for n in range(10_000)]

@@ -49,18 +49,21 @@ def violations(what: Recipe) -> list[tuple[str, str]]:
 
 @FIXED
 @given(recipes(Grade.SAME, longest=4))
+@pytest.mark.slow
 def test_the_same_files_stored_and_read_otherwise_give_the_same_verdict(what: Recipe) -> None:
     assert violations(what) == []
 
 
 @FIXED
 @given(recipes(Grade.SAME, Grade.HARMLESS, longest=3))
+@pytest.mark.slow
 def test_lines_without_news_do_not_change_a_sure_verdict(what: Recipe) -> None:
     assert violations(what) == []
 
 
 @FIXED
 @given(recipes(*Grade, longest=3))
+@pytest.mark.slow
 def test_damaged_jobs_are_never_called_healthy_and_never_break_the_engine(what: Recipe) -> None:
     assert violations(what) == []
 

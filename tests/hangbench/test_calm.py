@@ -3,6 +3,8 @@
 import re
 from functools import cache
 
+import pytest
+
 from benchmarks.hangbench import calm
 from benchmarks.hangbench.calm.fatal import DIED, EXITS, RAISED
 from benchmarks.hangbench.calm.harmless import HARMLESS
@@ -30,6 +32,7 @@ def text_of(files: Files) -> str:
     return "\n".join(content.decode() for content in files.values())
 
 
+@pytest.mark.slow
 def test_a_seed_gives_one_case():
     for seed in range(20):
         assert calm.make(seed) == calm.make(seed)
@@ -41,6 +44,7 @@ def test_half_of_the_cases_are_healthy():
     assert 0.4 < len(deaths()) / len(cases()) < 0.6
 
 
+@pytest.mark.slow
 def test_every_fatal_text_and_form_occurs():
     texts = {case.labels["text"] for case, _ in many()}
     words = {text.partition(": ")[2] for text in texts}

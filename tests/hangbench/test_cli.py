@@ -121,6 +121,7 @@ def test_errors_of_make_say_what_to_do(
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.slow
 def test_a_generator_that_has_no_more_is_no_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,6 +244,7 @@ def parsed(line: str) -> Found:
 
 
 @pytest.mark.parametrize("act", ["sys.exit(3)", "import time; time.sleep(60)"])
+@pytest.mark.slow
 def test_a_batch_starts_anew_after_a_case_that_ends_it(
     bench: Path, tool: Tool, monkeypatch: pytest.MonkeyPatch, act: str
 ) -> None:

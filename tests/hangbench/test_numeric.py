@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from functools import cache
 
+import pytest
+
 from benchmarks.hangbench import numeric
 from benchmarks.hangbench.case import Case, Files
 from benchmarks.hangbench.numeric.record import plans
@@ -34,6 +36,7 @@ def test_a_seed_gives_one_case() -> None:
         assert numeric.make(seed) == numeric.make(seed)
 
 
+@pytest.mark.slow
 def test_less_than_half_fail_and_every_kind_occurs() -> None:
     failing = [case for case, _ in cases() if case.labels["control"] == "no"]
     assert 0.33 < len(failing) / len(cases()) < 0.5

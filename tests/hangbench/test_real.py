@@ -48,6 +48,7 @@ def taped() -> Taped:
 # ------------------------------------------------------------------------------ the tape
 
 
+@pytest.mark.slow
 def test_the_tape_has_enough_distinct_cases(taped: Taped) -> None:
     assert len({shape_of(files) for _, files in taped}) == len(taped) >= 150
     assert tape.TAPE.stat().st_size <= 3 << 20

@@ -51,6 +51,7 @@ def lines_of(files: Files) -> str:
     return "\n".join(content.decode() for content in files.values())
 
 
+@pytest.mark.slow
 def test_a_seed_gives_one_case():
     for seed in range(20):
         assert silent.make(seed) == silent.make(seed)

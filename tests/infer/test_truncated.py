@@ -231,6 +231,7 @@ def test_a_rank_that_stops_in_work_of_its_own_is_missing(tmp_path: Path, work: s
     assert judged(tmp_path / "logs", files).culprits.ranks == [5]
 
 
+@pytest.mark.slow
 def test_a_dump_cut_inside_a_line_shows_no_place(tmp_path: Path) -> None:
     """Python prints the main thread last: what is left may show a helper of it alone."""
     helper = (
@@ -361,6 +362,7 @@ def test_a_report_of_a_launcher_that_was_cut_says_nothing_of_others(tmp_path: Pa
 SUPPRESSED = "systemd-journald[412]: Suppressed 2 messages from job.service\n"
 
 
+@pytest.mark.slow
 def test_stacks_that_lost_lines_show_no_place(tmp_path: Path) -> None:
     helper = (
         "Thread 0x00007f000a0006c0 (most recent call first):\n"

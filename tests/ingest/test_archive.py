@@ -438,6 +438,7 @@ def test_what_is_no_log_is_passed_over_in_a_compressed_tar() -> None:
 
 
 @pytest.mark.parametrize("file", ["job.tar.gz", "job.tar.bz2", "job.tar.xz", "job.tar.zst"])
+@pytest.mark.slow
 def test_a_bomb_is_stopped_by_its_ratio_in_little_memory(file: str) -> None:
     bomb = PACK[file]({"a.log": TEXT, "z.log": bytes(64 << 20)})
     budget = Budget(ratio=20, ratio_floor=1 << 20, memory=1 << 20)

@@ -114,6 +114,7 @@ def test_text_is_not_compressed() -> None:
     assert codec_of(b"") is None
 
 
+@pytest.mark.slow
 def test_a_window_over_the_bound_is_no_damage() -> None:
     options = zstandard.ZstdCompressionParameters.from_level(1, window_log=28)
     stream = zstandard.ZstdCompressor(compression_params=options).compressobj()

@@ -117,6 +117,7 @@ def test_one_form(log: str, form: str) -> None:
     st.sampled_from(["quoted", "issue", "chat", "answer", "indented"]),
     st.integers(1, 99_000),
 )
+@pytest.mark.slow
 def test_a_form_inside_a_form(log: str, inner: str, outer: str, first: int) -> None:
     rows = FORMS[outer](IN_PLACE[inner](rows_of(log), first), first)
     assert answer(rows)[0] == bare(log)[0]

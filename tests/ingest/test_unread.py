@@ -216,6 +216,7 @@ def test_archives() -> None:
     assert of(links + member(b"/a.py", TEXT) + END) == []
 
 
+@pytest.mark.slow
 def test_a_job_tells_what_of_it_is_unread(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text("[rank0]: step 1\n")
     (tmp_path / "b.log.gz").write_bytes(gzip.compress(NOISE)[:-99])

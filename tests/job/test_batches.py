@@ -66,6 +66,7 @@ def told(job: Job) -> list[object]:
 
 
 @pytest.mark.parametrize("size", few([2000, 1, 1 << 20], 1))
+@pytest.mark.slow
 def test_a_diagnosis_is_the_same_whoever_scans(
     folder: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:

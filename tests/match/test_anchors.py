@@ -41,6 +41,7 @@ def test_of_each_rank_the_last_step_before_and_the_first_after_are_kept(
         assert len(steps[rank]) < 40, "all others are left out"
 
 
+@pytest.mark.slow
 def test_cuts_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = log(30_000, 60_000, 4)
     whole = kept(lines, tmp_path)

@@ -52,6 +52,7 @@ def test_the_rarest_part_of_a_text() -> None:
     assert rarest("loss") == "loss"
 
 
+@pytest.mark.slow
 def test_the_marks_are_of_few_lengths_and_one_is_short() -> None:
     """Each other length, or none below three, would make the search of all bytes slower."""
     sizes = {min(len(form), 8) for form, _, _ in rows_of(load_catalog(), "marks")}

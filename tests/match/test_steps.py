@@ -156,6 +156,7 @@ def test_last_words_are_those_of_a_look_at_every_line(
 
 @given(st.lists(ROWS, min_size=1, max_size=12), st.integers(0, 3))
 @example([(b"[rank3]: ", SAID[0], 5), (b"[rank0]: ", SAID[0], 5)], 0)
+@pytest.mark.slow
 def test_of_known_lines_the_same_is_kept(rows: list[tuple[bytes, bytes, int]], more: int) -> None:
     numbers = iter(range(100_000, 999_999))
     lines = [tag + said % next(numbers) for tag, said, times in rows for _ in range(times)]

@@ -65,6 +65,7 @@ def anything(chance: random.Random, depth: int) -> Any:
 
 
 @pytest.mark.parametrize("seed", few(range(30), 2))
+@pytest.mark.slow
 def test_any_data_is_bounded(seed: int) -> None:
     chance = random.Random(seed)
     data = {f"key{number}": anything(chance, 4) for number in range(20)}

@@ -50,6 +50,7 @@ def test_every_tool_on_five_jobs(url: str) -> None:
         ({"content-type": "text/plain"}, 400),
     ],
 )
+@pytest.mark.slow
 def test_other_hosts_and_pages_are_refused(url: str, headers: dict[str, str], status: int) -> None:
     answer = httpx.post(url, json=PING, headers=JSON | headers)
     assert answer.status_code == status, answer.text

@@ -61,6 +61,7 @@ def test_several_ask_at_once() -> None:
     assert [data(found[number]) for number in range(len(calls))] == [data(one) for one in serial]
 
 
+@pytest.mark.slow
 def test_checkpoints(tmp_path: Path) -> None:
     for step in range(100, 4100, 100):
         folder = tmp_path / "out" / f"checkpoint-{step}"
@@ -96,6 +97,7 @@ def test_known_issues_and_settings_are_explained() -> None:
     assert length(setting) <= LIMIT
 
 
+@pytest.mark.slow
 def test_every_class_signature_and_setting_fits() -> None:
     catalog = load_catalog()
     names = [*catalog.classes, *catalog.settings, *(e.id for e in catalog.known_issues[::9])]

@@ -57,6 +57,7 @@ def test_answers_fit_a_context_window(answers: Answers, job: str) -> None:
 
 
 @pytest.mark.parametrize("job", JOBS)
+@pytest.mark.slow
 def test_what_is_quoted_is_marked(answers: Answers, job: str) -> None:
     told = answers[job]
     for item in data(told["triage"])["evidence"]:

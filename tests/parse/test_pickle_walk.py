@@ -96,6 +96,7 @@ def test_what_is_no_pickle() -> None:
 
 
 @pytest.mark.parametrize("unit", [b"]", b"(", b"X\1\0\0\0a", b"2"])
+@pytest.mark.slow
 def test_memory_is_bounded(unit: bytes) -> None:
     with pytest.raises(TooLongError):
         walk(b"\x80\2]" + unit * (2 * Bounds().held) + b".")

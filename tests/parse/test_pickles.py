@@ -115,6 +115,7 @@ def test_a_far_slot_of_the_memo_costs_nothing(put: bytes) -> None:
     assert load(b"\x80\x04]" + put + b".") == []
 
 
+@pytest.mark.slow
 def test_items_at_once_are_bounded() -> None:
     with pytest.raises(UnsafePickleError, match="objects at once"):
         load(b"\x80\x02](" + b"N" * (5 << 20) + b"e.")

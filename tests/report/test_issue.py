@@ -97,6 +97,7 @@ def test_a_secret_is_known_in_the_section_before_that_names_it() -> None:
     assert "+ vllm serve --key [" in text
 
 
+@pytest.mark.slow
 def test_it_is_never_too_long() -> None:
     lines = "".join(f"n1 kernel: NVRM: Xid ({n}): 79 {'é😀' * 200}\n" for n in range(200))
     calls = "".join(f"a: NCCL INFO AllReduce: opCount {n} {'x' * 600}\n" for n in range(99))

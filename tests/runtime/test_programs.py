@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from threading import Event, Timer
 
+import pytest
+
 from diagnose.runtime.children import Ending, run
 
 
@@ -99,6 +101,7 @@ def test_it_ends_when_the_user_wants_to_stop() -> None:
     assert time.monotonic() - began < 10
 
 
+@pytest.mark.slow
 def test_what_outlives_it_with_its_output_open_is_not_waited_for(tmp_path: Path) -> None:
     """As the master of a shared connection of ssh does."""
     began = time.monotonic()

@@ -46,6 +46,7 @@ def deaf(folder: Path, count: int) -> bool:
     return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
+@pytest.mark.slow
 def test_no_worker_hears_ctrl_c(tmp_path: Path) -> None:
     with Pool(2) as pool:
         assert list(pool.map(deaf, [tmp_path] * 2, [2] * 2)) == [True, True]
@@ -149,6 +150,7 @@ def counted(to: int) -> int:
     return to
 
 
+@pytest.mark.slow
 def test_news_come_before_the_result(worker: Worker) -> None:
     news: list[int] = []
     assert worker.run(partial(counted, 3), on_news=news.append) == 3
@@ -215,6 +217,7 @@ def test_a_worker_that_hangs_while_it_answers_is_ended(
     worker.close()
 
 
+@pytest.mark.slow
 def test_an_answer_is_bounded(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "_MOST", 1000)
     with pytest.raises(WorkerDiedError):

@@ -52,6 +52,7 @@ def test_page_and_markdown_of_a_text_are_made_of_its_masked_input(server: Runnin
     assert "Rank 5: never reached the collective" in page.text
 
 
+@pytest.mark.slow
 def test_without_waiting_the_answer_comes_at_once(server: Running) -> None:
     reply = server.http.post(API, content=LOG, headers=TEXT)
     assert reply.status_code == 202
@@ -60,6 +61,7 @@ def test_without_waiting_the_answer_comes_at_once(server: Running) -> None:
     assert server.http.get(where, params={"wait": "30"}).json()["state"] == "done"
 
 
+@pytest.mark.slow
 def test_several_files_keep_their_folders(server: Running) -> None:
     folder = FIXTURES / "nccl-op-mismatch"
     logs = sorted(folder.glob("*.log"))

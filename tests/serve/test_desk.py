@@ -75,6 +75,7 @@ def state(server: Running, id_: str) -> tuple[str, int | None]:
     return found["state"], found["position"]
 
 
+@pytest.mark.slow
 def test_positions_are_honest_and_the_queue_ends(slow: type[Slow], tmp_path: Path) -> None:
     with running(tmp_path, workers=1, queue=2) as server:
         first = put(server, "1")
@@ -129,6 +130,7 @@ def test_a_running_job_is_cancelled_at_once(slow: type[Slow], tmp_path: Path) ->
         assert [path.name for path in (tmp_path / "spool").iterdir()] == [after]
 
 
+@pytest.mark.slow
 def test_what_was_accepted_outlives_the_server(slow: type[Slow], tmp_path: Path) -> None:
     with running(tmp_path, workers=1) as server:
         ids = [put(server, str(number)) for number in range(3)]

@@ -93,6 +93,7 @@ def _of_another_program(path: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [_damaged, _no_database, _of_another_program])
+@pytest.mark.slow
 def test_results_that_cannot_be_read_end_it_in_one_line(
     tmp_path: Path, spoil: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -107,6 +108,7 @@ def test_results_that_cannot_be_read_end_it_in_one_line(
     assert path.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_full_disk_at_the_start_is_told_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -122,6 +124,7 @@ def test_a_full_disk_at_the_start_is_told_in_one_line(
     assert err.endswith("(database or disk is full): is the disk full?\n")
 
 
+@pytest.mark.slow
 def test_results_that_are_damaged_later_are_told(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         server.served.store._db.rows("DROP TABLE outputs")

@@ -236,6 +236,7 @@ def _raw(server: Running) -> socket.socket:
     return socket.create_connection((host, int(port)), timeout=10)
 
 
+@pytest.mark.slow
 def test_headers_that_never_end_are_cut_off(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -197,6 +197,7 @@ def test_the_bytes_of_packed_logs_are_those_on_disk(
     assert _bytes_told(tmp_path, monkeypatch)[-1] == (0, len(data), len(data))
 
 
+@pytest.mark.slow
 def test_the_bytes_of_an_archive_are_told_while_it_is_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,6 +212,7 @@ def test_the_bytes_of_an_archive_are_told_while_it_is_unpacked(
     assert told[-1] == (0, entry.size, entry.size)
 
 
+@pytest.mark.slow
 def test_patterns_are_checked_before_the_server_starts(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("signatures: [{id: broken}]")
     with pytest.raises(diagnose.InputError, match=r"x\.yaml"):

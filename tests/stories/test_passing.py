@@ -193,6 +193,7 @@ def test_a_step_after_the_word_that_a_job_is_cancelled_takes_nothing_back() -> N
     assert (found.verdict, found.root_cause.cause) == ("failed", "user.interrupt")
 
 
+@pytest.mark.slow
 def test_an_error_after_which_nobody_did_anything_is_judged_by_that_alone() -> None:
     judged = []
     for folder in sorted(path.parent for path in Path("fixtures").glob("*/expected.yaml")):

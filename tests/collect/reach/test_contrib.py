@@ -69,6 +69,7 @@ def test_a_slurm_job_collects_when_it_is_asked_to(
     assert "ExitCode=7:0" in said, (tmp_path / "out").read_text() + said
 
 
+@pytest.mark.slow
 def test_what_holds_a_job_that_does_not_end(path: str, tmp_path: Path) -> None:
     """Slurm itself would run it only for a process that SIGKILL does not end."""
     folder = tmp_path / "kept"

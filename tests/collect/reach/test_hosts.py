@@ -86,6 +86,7 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
         ("# nothing", "no hosts in it"),
     ],
 )
+@pytest.mark.slow
 def test_what_is_no_list_of_hosts(text: str, problem: str, tmp_path: Path) -> None:
     path = tmp_path / "list"
     path.write_text(text)

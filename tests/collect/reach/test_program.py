@@ -55,6 +55,7 @@ def run(
     )
 
 
+@pytest.mark.slow
 def test_it_is_a_zip_of_our_modules_that_is_always_the_same() -> None:
     data = program.program()
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -104,6 +105,7 @@ def check_sent(environment: dict[str, str], here: str, tmp_path: Path) -> None:
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith("diagnose-")]
 
 
+@pytest.mark.slow
 def test_it_runs_with_this_python(tmp_path: Path) -> None:
     check_sent(elsewhere(tmp_path / "bin", "sh", "readlink"), sys.executable, tmp_path)
 
@@ -132,6 +134,7 @@ def test_py_spy_is_sent_where_it_is_missing(tmp_path: Path) -> None:
     assert "<module> (<string>:1)" in stack.read_text()
 
 
+@pytest.mark.slow
 def test_a_python_is_found_by_what_runs_there(tmp_path: Path) -> None:
     """In a container whose shell has none in PATH, the job's own is taken; elsewhere it is not."""
     environment = elsewhere(tmp_path / "bin", "sh", "readlink")
@@ -145,6 +148,7 @@ def test_a_python_is_found_by_what_runs_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash", "dash", "tcsh", "fish", "zsh"])
+@pytest.mark.slow
 def test_any_login_shell_takes_the_command_as_it_is(shell: str, tmp_path: Path) -> None:
     if not shutil.which(shell):
         pytest.skip(f"no {shell} here")
@@ -157,6 +161,7 @@ def test_any_login_shell_takes_the_command_as_it_is(shell: str, tmp_path: Path) 
     assert b"--node-only" in done.stdout
 
 
+@pytest.mark.slow
 def test_one_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
     environment = elsewhere(tmp_path / "bin", "sh")
     old = tmp_path / "bin" / "python3"

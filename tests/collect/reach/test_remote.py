@@ -138,6 +138,7 @@ def test_a_node_without_room_is_one_line(
     assert capfd.readouterr() == ("", "diagnose: no space left on device: /tmp\n")
 
 
+@pytest.mark.slow
 def test_nobody_reads_any_more(probes: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As when the connection is lost: nothing is left behind."""
     script = (
@@ -159,6 +160,7 @@ def test_nobody_reads_any_more(probes: pytest.MonkeyPatch, tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_child_that_is_stuck_does_not_keep_the_stream_open(
     probes: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -72,6 +72,7 @@ def test_a_job_without_a_stray() -> None:
     assert strays(tables([])) == []
 
 
+@pytest.mark.slow
 def test_one_against_one_is_no_majority() -> None:
     assert told(steps("skipped"), 0, 1, 2, 3, 6, 7) == []
 

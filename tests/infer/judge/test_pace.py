@@ -254,6 +254,7 @@ def test_times_that_only_vary_are_no_slowdown(sigma: float) -> None:
         assert find_slowdown(jobs(1, total=lambda *_: rng.lognormvariate(0, sigma))) is None  # noqa: B023
 
 
+@pytest.mark.slow
 def test_ranks_whose_times_wander_seldom_seem_slow() -> None:
     """Each is slower than its peers for a while, now one and now another."""
     named = 0
@@ -268,6 +269,7 @@ def test_ranks_whose_times_wander_seldom_seem_slow() -> None:
     assert named <= 2
 
 
+@pytest.mark.slow
 def test_times_that_vary_by_themselves_name_nobody() -> None:
     """Of ten steps or so one of few ranks is often the slowest by chance."""
     for seed in range(120):
@@ -285,6 +287,7 @@ def test_who_was_slow_and_is_not_in_the_last_steps_is_not_slow() -> None:
         assert (found and found.ranks) == named, end
 
 
+@pytest.mark.slow
 def test_times_of_heavy_tails_seldom_name_a_rank() -> None:
     """Some rank of them always seems slow for a while, as its peers did before."""
     named = 0

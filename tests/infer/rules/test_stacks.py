@@ -218,6 +218,7 @@ def test_the_first_step_is_the_line_where_the_rank_stands_and_what_its_peers_do(
     assert look_first(nobody, seen_there) == []
 
 
+@pytest.mark.slow
 def test_of_a_job_that_somebody_ended_the_first_step_says_where_its_ranks_were() -> None:
     """A person who ends a hung job sees nowhere else who held it up."""
     seen_there = seen(classes(WAIT, SAVE, WAIT, WAIT))
