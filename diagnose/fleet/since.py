@@ -34,6 +34,7 @@ _DEALT, _SEED = 300, 1  # times that incidents are dealt anew
 _SHARE = 0.05  # of these times, by which looks are counted
 _APART = 0.05  # chance of a difference among jobs that are alike otherwise
 _MANY = 400.0  # variance above which a count is as good as normal
+_FAR = 20  # standard deviations, and one more, beyond which no count is looked at
 _LEAST_WEEKS = 8  # of which one can tell how much weeks vary
 _MOST_LABELS, _MOST_VALUES = 24, 80
 _KNOWN = 0.8  # of the jobs that have a label
@@ -379,24 +380,30 @@ def _exact(table: _Table, values: slice) -> float:
     variance = float((some * inside / of * rest).sum())
     if variance > _MANY:
         return 1 - intervals.cdf((k1 - 0.5 - mean) / variance**0.5)
-    whole = np.ones(1)
+    least, chances = 0, np.ones(1)
     for n, k, n1 in zip(of.tolist(), some.tolist(), inside.tolist(), strict=True):
-        if k > 0 and n1 > 0:
-            whole = np.convolve(whole, _dealt(n, k, n1))
-    return min(1.0, float(whole[k1:].sum()))
+        first, dealt = _dealt(n, k, n1)
+        least, chances = least + first, np.convolve(chances, dealt)
+    return min(1.0, float(chances[max(0, k1 - least) :].sum()))
 
 
-def _dealt(n: int, k: int, n1: int) -> np.ndarray:
-    """The chances that 0, 1, … of `k` that have it are among `n1` of `n` jobs."""
+def _dealt(n: int, k: int, n1: int) -> tuple[int, np.ndarray]:
+    """The chances that so many and more of `k` that have it are among `n1` of `n` jobs.
+
+    And of how many the first is: what is far from likely, of many jobs nearly all, is left out.
+    """
 
     def chosen(of: int, count: int) -> float:
         return lgamma(of + 1) - lgamma(count + 1) - lgamma(of - count + 1)
 
-    least = max(0, k + n1 - n)
-    found = np.zeros(min(k, n1) + 1)
-    for count in range(least, len(found)):
-        found[count] = exp(chosen(k, count) + chosen(n - k, n1 - count) - chosen(n, n1))
-    return found
+    mean = k * n1 / n
+    wide = _FAR * (1 + (mean * (1 - k / n) * (1 - n1 / n)) ** 0.5)
+    least, most = max(0, k + n1 - n, int(mean - wide)), min(k, n1, int(mean + wide))
+    counts = range(least, most + 1)
+    whole = chosen(n, n1)
+    return least, np.array(
+        [exp(chosen(k, one) + chosen(n - k, n1 - one) - whole) for one in counts]
+    )
 
 
 def _tail(gain: float) -> float:

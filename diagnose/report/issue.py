@@ -29,7 +29,7 @@ _LONG = 24  # lines; more are folded away
 _TEXT = 600  # characters of a line
 _FILES = 12
 _LATER = "What they may ask next: for you, delete it before you post"
-_FITTING = 4  # questions that fit the cause, before those that the project always asks
+_FITTING = 4  # questions that fit the cause, beside those that the project always asks
 
 
 def issue_text(
@@ -138,10 +138,14 @@ def _versions(to: Project, shown: Diagnosis) -> list[tuple[str, str]]:
 def _questions(
     to: Project, shown: Diagnosis
 ) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """What people have to answer: those that fit the cause and the project's own, and others."""
+    """What people have to answer: the project's own and those that fit the cause, and others."""
+
+    def closest(asked: list[Question]) -> list[Question]:
+        return sorted(asked, key=lambda one: -fit(one, cause))
+
     cause = shown.root_cause.cause
-    closest = sorted(to.later_questions, key=lambda one: -fit(one, cause))[:_FITTING]
-    now = [*(one for one in closest if fit(one, cause)), *to.questions]
+    fitting_ones = [one for one in closest(to.later_questions)[:_FITTING] if fit(one, cause)]
+    now = closest([*to.questions, *fitting_ones])
     later = [one for one in to.later_questions if one not in now]
     return _pairs(now), _pairs(later)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
-from diagnose.fleet.since import Since, since
+from diagnose.fleet.since import Since, _exact, _Table, since
 from tests.fleet.frames import failed, frame, row, typed
 
 VERSIONS = ("2.3.0", "2.4.0", "2.9.1", "2.10.0", "2.11.0rc1", "2.11.0")
@@ -124,6 +126,14 @@ def test_larger_jobs_are_no_cause() -> None:
         large = at % 20 < 10 + 8 * (at % 2) and at % 10 < 6 + 3 * (at % 2)
         jobs.append((torch, at // 20, 512 if large else 8, at // 40 < 8 if large else at // 40 < 1))
     assert _fleet(*jobs) == []
+
+
+def test_chances_of_many_jobs_do_not_take_for_ever() -> None:
+    """Two sizes of jobs, of which all but a few are of one side and most have the cause."""
+    table = _Table(np.array([[10, 499_990]] * 2), np.array([[3, 299_997]] * 2))
+    began = time.process_time()
+    assert _exact(table, slice(1, 2)) == pytest.approx(0.00647, rel=0.01)
+    assert time.process_time() - began < 1
 
 
 def test_weeks_that_vary_without_end_name_none() -> None:

@@ -70,6 +70,16 @@ def test_the_form_of_nccl() -> None:
     assert "- Versions: cuda: `" in missing  # that of NCCL is in the log
 
 
+def test_what_fits_the_cause_is_asked_before_what_always_is() -> None:
+    job = diagnose.load([str(FIXTURES / "flight-recorder-mismatch")])
+    text = issue_text(job, diagnose.diagnose(job), "pytorch")
+    asked = re.findall(r"^- \[ \] (.+?\?)", text, flags=re.M)
+    assert asked[0].startswith("Do all ranks make the same calls in the same order")
+    assert asked[1].startswith("How is the model split")
+    assert asked.index("Which line does each rank reach last?") < 4
+    assert asked[-1].startswith("Does a plain all-reduce of ten lines run")
+
+
 def test_nothing_of_the_house_leaves_it() -> None:
     text = _made("pytorch")
     for secret in ("alice", "login1", "gpu-017", "10.1.2.3", "aBcDeFgHiJkL", "secret/"):
