@@ -231,9 +231,8 @@ def borrow_culprits(
         return "listed_end"
     of_class = classes[winner.cause]
     if of_class.culprit_kind == "slow":
-        waited_for = next(
-            (c for c in ranked[1:] if c.ranks and (c.kind == "slow" or _seen_there(c, winner))), None
-        )
+        of_ranks = [one for one in ranked[1:] if one.ranks]
+        waited_for = next((o for o in of_ranks if o.kind == "slow" or _seen_there(o, winner)), None)
         if waited_for is not None:
             winner.ranks, winner.kind = waited_for.ranks, waited_for.kind
             winner.why = waited_for.why
