@@ -7,7 +7,6 @@ collective, and that it waits there for less time than they do.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -315,8 +314,7 @@ def _lags(
             found[rank] = _Lag(at, len(steps), steps[0], seconds, peers_s, lost, before)
     usual_ones = [rank for rank in compared if rank not in found] if found else []
     losses = [[row.get(r, -inf) - usual[s] for s, row in grid.items()] for r in usual_ones]
-    ordered = [sorted(own) for own in losses]
-    return {rank: lag for rank, lag in found.items() if not _as_long(lag, losses, ordered)}
+    return {rank: lag for rank, lag in found.items() if not _as_long(lag, losses)}
 
 
 def _few(found: dict[int, _Lag], ranks: Sequence[int], hosts: Mapping[int, str]) -> dict[int, _Lag]:
@@ -354,20 +352,11 @@ def _since(flags: Sequence[bool], others: Sequence[Sequence[bool]], many: int) -
     return 0 if at < max(4, len(flags) // 10) else at
 
 
-def _as_long(lag: _Lag, losses: Iterable[list[float]], in_order: Iterable[list[float]]) -> bool:
-    """Whether a peer lost little less in most of nearly as many steps in a row.
-
-    `losses` are those of each peer at each step, `in_order` the same in order: of who rarely lost
-    so much no steps are looked at.
-    """
-    least = _AS_MUCH * lag.lost_s
-    for own, ordered in zip(losses, in_order, strict=True):
-        often = len(ordered) - bisect_left(ordered, least)
-        if 2 * often * _AS_LONG <= lag.steps:
-            continue
-        if lag.steps < _AS_LONG * _longest([lost >= least for lost in own]):
-            return True
-    return False
+def _as_long(lag: _Lag, losses: Iterable[list[float]]) -> bool:
+    """Whether a peer, whose losses these are, lost little less in nearly as many steps in a row."""
+    least, most = _AS_MUCH * lag.lost_s, lag.steps / _AS_LONG
+    late = ([lost >= least for lost in own] for own in losses)
+    return any(_longest(one) > most for one in late if 2 * sum(one) > most)  # mostly of none
 
 
 def _longest(flags: Sequence[bool]) -> int:
