@@ -224,7 +224,7 @@ def _tasks_are_ranks(found: Sequence[Event]) -> bool:
     )
     if any(len(hosts) > 1 for hosts in places.values()):
         return False
-    if any(None not in (draft.task, draft.rank) and draft.task != draft.rank for draft in found):
+    if any(d.learned is Learned.LINE and d.task not in (None, d.rank) for d in found):
         return False  # a task that starts the ranks of a node, such as torchrun
     for draft in found:
         if draft.rank is not None and draft.host is not None:

@@ -98,3 +98,25 @@ def test_a_driver_that_nobody_asks_for_is_no_reason_of_a_hang(warning: str) -> N
     assert alone.root_cause.cause in ("none", "unknown")
     hung = diagnose.diagnose(diagnose.load_text(f"{warning}\n{TIMEOUT}\n"))
     assert (hung.verdict, hung.root_cause.cause) == ("hung", "desync.missing_rank")
+
+
+ACCEPTED = "22/05/28 01:20:15 WARN TaskSchedulerImpl: Initial job has not accepted any resources"
+ENDED = [
+    "22/05/28 01:21:40 INFO BlockManagerMasterEndpoint: Registering block manager node1:41233",
+    "22/05/28 01:22:40 INFO DAGScheduler: Job 0 finished: collect at train.py:31, took 100.1 s",
+    "epoch 3 loss 0.1",
+    "22/05/28 01:25:29 INFO SparkContext: Successfully stopped SparkContext",
+]
+
+
+@pytest.mark.parametrize(("lines", "verdict"), [([], "failed"), (ENDED, "running")])
+def test_executors_are_lacking_only_where_none_came(lines: list[str], verdict: str) -> None:
+    found = diagnose.diagnose(diagnose.load_text("\n".join([ACCEPTED, *lines]) + "\n"))
+    assert found.verdict == verdict
+
+
+@pytest.mark.parametrize(
+    "line", ["DeepEP dispatch receiver timeout: 300 s", "invalid value in the business card of n1"]
+)
+def test_a_last_line_that_only_sounds_like_a_failed_start_is_none(line: str) -> None:
+    assert judged(line).verdict == "running"

@@ -87,6 +87,13 @@ def test_a_task_that_names_another_rank_is_a_node(rank: int) -> None:
     assert of(found, f"{ERROR} b").task == 0
 
 
+def test_a_rank_in_the_largest_known_group_does_not_make_a_task_a_node() -> None:
+    """Of eight tasks NCCL's lines show two groups of four, in which each number is there twice."""
+    inits = [f"{n}: {init('a', 500 + n, n % 4, 4)}" for n in range(8)]
+    found = timeline(job="".join(inits) + "".join(f"{n}: {ERROR} t{n}\n" for n in range(8)))
+    assert [of(found, f"{ERROR} t{n}").rank for n in range(8)] == [*range(8)]
+
+
 def test_the_rank_in_a_group_is_global_only_where_nothing_else_names_ranks() -> None:
     line = "[Rank {}] " + WATCHDOG.format(seq=7) + "\n"
     assert of(timeline(job=line.format(2)), "Watchdog").rank == 2

@@ -39,7 +39,8 @@ _BUS_ID = expression(
     r"(?:[0-9a-fA-F]{4}|[0-9a-fA-F]{8}):[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?P<function>\.\d)?"
 )
 _SLURM_JOB = expression(
-    r"\b(?:(?:Step|Job)I[dD]=|JOB |STEP |slurm-)(\d{1,10}(?:_\d{1,6})?)(?:\.\w{1,9})?\b(?![-\d])"
+    r"\b(?:(?:Step|Job)I[dD]=|(?:JOB|STEP) (?=\S{1,40} (?:ON|CANCELLED) )|slurm-)"
+    r"(\d{1,10}(?:_\d{1,6})?)(?:\.\w{1,9})?\b(?![-\d])"
 )
 _TRAINER = ("transformers", "accelerate", "deepspeed", "torch")
 # What each is built on. Where two of a job are here, the user sets things in the outer one.

@@ -196,6 +196,11 @@ def _named_missing(winner: Hypothesis, timeline: Timeline) -> None:
         winner.why = "listed as not having come"
 
 
+def _seen_there(one: Hypothesis, winner: Hypothesis) -> bool:
+    """Whether stacks show ranks on a host that the winner names: that one failed there does not."""
+    return one.basis == "stack" and bool({*one.hosts} & {*winner.hosts})
+
+
 def borrow_culprits(
     ranked: Sequence[Hypothesis], stories: Stories, classes: Mapping[str, CauseClass]
 ) -> str:
@@ -226,10 +231,8 @@ def borrow_culprits(
         return "listed_end"
     of_class = classes[winner.cause]
     if of_class.culprit_kind == "slow":
-        there = {*winner.hosts}
-        waited_for = next(
-            (c for c in ranked[1:] if c.ranks and (c.kind == "slow" or there & {*c.hosts})), None
-        )
+        of_ranks = [one for one in ranked[1:] if one.ranks]
+        waited_for = next((o for o in of_ranks if o.kind == "slow" or _seen_there(o, winner)), None)
         if waited_for is not None:
             winner.ranks, winner.kind = waited_for.ranks, waited_for.kind
             winner.why = waited_for.why

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress, pairwise
+from math import inf
 
 from diagnose.infer.judge.slow import (
     COMPUTE,
@@ -311,12 +312,9 @@ def _lags(
         factor = 1 + much * (FACTOR - 1)
         if lost >= much * SHARE * whole and (not ratio or seconds >= factor * peers_s):
             found[rank] = _Lag(at, len(steps), steps[0], seconds, peers_s, lost, before)
-    usual_ones = [rank for rank in compared if rank not in found]
-    return {
-        rank: lag
-        for rank, lag in found.items()
-        if lag.steps >= _AS_LONG * _longest_lag(grid, usual, usual_ones, _AS_MUCH * lag.lost_s)
-    }
+    usual_ones = [rank for rank in compared if rank not in found] if found else []
+    losses = [[row.get(r, -inf) - usual[s] for s, row in grid.items()] for r in usual_ones]
+    return {rank: lag for rank, lag in found.items() if not _as_long(lag, losses)}
 
 
 def _few(found: dict[int, _Lag], ranks: Sequence[int], hosts: Mapping[int, str]) -> dict[int, _Lag]:
@@ -354,10 +352,11 @@ def _since(flags: Sequence[bool], others: Sequence[Sequence[bool]], many: int) -
     return 0 if at < max(4, len(flags) // 10) else at
 
 
-def _longest_lag(grid: Grid, usual: Mapping[int, float], peers: Iterable[int], least: float) -> int:
-    """The most steps in a row in most of which one of the peers lost so much."""
-    late = ([r in row and row[r] - usual[s] >= least for s, row in grid.items()] for r in peers)
-    return max(map(_longest, late), default=0)
+def _as_long(lag: _Lag, losses: Iterable[list[float]]) -> bool:
+    """Whether a peer, whose losses these are, lost little less in nearly as many steps in a row."""
+    least, most = _AS_MUCH * lag.lost_s, lag.steps / _AS_LONG
+    late = ([lost >= least for lost in own] for own in losses)
+    return any(_longest(one) > most for one in late if 2 * sum(one) > most)  # mostly of none
 
 
 def _longest(flags: Sequence[bool]) -> int:

@@ -32,6 +32,7 @@ from diagnose.parse.tracebacks import STACK_FRAMES, Frame, Stack
 
 _STAMP = expression(r"\d{8}[_\-T]?\d{6}|\d{10,13}")
 _OF_THREADS = (("_bootstrap_inner", "threading.py"), ("_bootstrap", "threading.py"))
+_PRINTED = "faulthandler"  # by the process itself, amid the lines of its log
 _USUAL = 8  # stacks with which others are compared
 _BESIDE = 3  # other threads named
 _DIGITS = expression(r"(\d{1,18})")
@@ -109,23 +110,24 @@ def places(stacks: Iterable[Stack], beside: Iterable[Stack] = ()) -> list[Place]
 def _without_cut(dumps: list[list[Stack]], beside: Iterable[Stack]) -> list[list[Stack]]:
     """The dumps, without frames of main threads that do not go out as far as most others do.
 
-    Those of a Python program end where it begins, at the lines of its main module. One that has
-    some of the very frames of more others, and no other frame, has lost lines of its log.
+    Those of a Python program end where it begins, at the lines of its main module. One that a
+    process printed, with some of the very frames of more others and no other frame, has lost lines:
+    what prints it shares its log with others.
     """
     python = [dump for dump in dumps if any(not frame.native for frame in dump[0].frames)]
-    lacking = _lacking(python)
+    lacking = _lacking([dump for dump in python if dump[0].kind == _PRINTED])
     mains = [dump[0] for dump in python]
     cut = {id(main) for main in mains if not _goes_out(main)}
     whole = sum(map(_goes_out, beside))
     if 2 * len(cut) > len(python) + whole:
         cut = set()
-    cut |= {id(main) for main in mains if main.frames in lacking}
+    cut |= {id(m) for m in mains if m.kind == _PRINTED and m.frames in lacking}
     return [
         [dump[0]._replace(frames=()), *dump[1:]] if id(dump[0]) in cut else dump for dump in dumps
     ]
 
 
-def _lacking(dumps: Iterable[list[Stack]]) -> set[tuple[Frame, ...]]:
+def _lacking(dumps: Sequence[list[Stack]]) -> set[tuple[Frame, ...]]:
     """The frames of main threads that are a part of those of more others.
 
     Where the heading between two threads is lost as well, these are one.

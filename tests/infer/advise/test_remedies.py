@@ -214,6 +214,8 @@ OOM = "slurmstepd: error: Detected 1 oom-kill event(s) in StepId={} cgroup.\n"
         (OOM.format("7.0"), "slurm-5_12.out", "<job>"),  # two jobs, of which one may be another's
         ("Killed\n", "slurm-5_12.out", "5_12"),
         ("Killed\n", "slurm-a100-node.out", "<job>"),
+        (OOM.format("8.0").replace("StepId=8.0", "STEP 8.0 ON n1 "), "job.log", "8"),
+        (OOM.format("8").replace("StepId=8", "STEP 8 of 90"), "job.log", "<job>"),  # of a training
     ],
 )
 def test_commands_of_slurm_name_the_job_that_its_lines_or_files_name(

@@ -120,6 +120,19 @@ def test_a_slow_class_takes_the_rank_the_others_waited_for(make: Any) -> None:
     assert (storage.ranks, storage.kind, storage.why) == ([0], "slow", "busy saving")
 
 
+@pytest.mark.parametrize(("basis", "host", "named"), [
+    ("stack", "n2", [6]), ("stack", "n1", []), ("line", "n2", []),
+])  # fmt: skip
+def test_a_slow_host_takes_the_rank_that_is_seen_there(
+    make: Any, basis: str, host: str, named: list[int]
+) -> None:
+    """Who raised something on that host, minutes later, is not whom the others waited for."""
+    storage = one("slow.storage", 6.0, hosts=["n2"])
+    other = one("crash.exception", 4.0, ranks=[6], hosts=[host], basis=basis, kind="stuck_host")
+    borrow_culprits([storage, other], stories_of(make()), CLASSES)
+    assert storage.ranks == named
+
+
 @pytest.mark.parametrize("cause", ["scheduler.preempted", "user.interrupt", "desync.mismatch"])
 def test_what_strikes_the_whole_job_borrows_nobody(make: Any, cause: str) -> None:
     ending = one(cause, 6.0)

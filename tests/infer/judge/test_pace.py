@@ -287,6 +287,17 @@ def test_who_was_slow_and_is_not_in_the_last_steps_is_not_slow() -> None:
         assert (found and found.ranks) == named, end
 
 
+def test_of_peers_that_are_seldom_late_no_steps_are_followed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of many slow ranks is compared with each peer: that has to be cheap."""
+    followed: list[int] = []
+    monkeypatch.setattr("diagnose.infer.judge.pace._longest", lambda flags: followed.append(1) or 0)
+    late: Value = lambda rank, step: 0.3 if rank < 2 or step < 3 else 0.1  # noqa: E731
+    found = find_slow(jobs(8, forward=late, backward=even), {})
+    assert (found and found.ranks, followed) == ((0, 1), [])
+
+
 @pytest.mark.slow
 def test_times_of_heavy_tails_seldom_name_a_rank() -> None:
     """Some rank of them always seems slow for a while, as its peers did before."""

@@ -53,6 +53,12 @@ def told(found: list[PlaceClass]) -> list[tuple[str, str]]:
     return [(group.label, group.state) for group in found]
 
 
+def test_a_rank_may_be_held_at_the_line_from_which_the_others_went_on() -> None:
+    """As in `all_reduce(loss.item())`. What a debugger writes has lost no lines."""
+    found = classes(*(text(rank, *(WAIT[-2:] if rank == 3 else WAIT)) for rank in range(8)))
+    assert [group.label for group in found] == ["3", "0-2, 4-7"]
+
+
 def test_one_rank_does_not_come() -> None:
     found = classes(*(text(rank, *(DATA if rank == 7 else WAIT)) for rank in range(16)))
     assert told(found) == [("7", "data_loading"), ("0-6, 8-15", "collective_wait")]
