@@ -41,9 +41,7 @@ def command(wheel: Path) -> Path:
 def test_the_wheel_holds_package_and_catalog_and_nothing_else(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     patterns = ROOT / "patterns"
-    prefixes = {
-        p.relative_to(ROOT).as_posix() for p in (ROOT / "diagnose/formats").rglob("*.yaml")
-    }
+    prefixes = {p.relative_to(ROOT).as_posix() for p in (ROOT / "diagnose/formats").rglob("*.yaml")}
     assert len(prefixes) > 9
     tables = {f"diagnose/formats/{name}.json" for name in ("prefixes", "stacks", "frames")}
     assert prefixes | tables <= names

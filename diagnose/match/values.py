@@ -50,6 +50,7 @@ _ABOVE = 600  # bytes above a line in which the bar of its step may be drawn
 _RISEN = {"loss": 2.2, "norm": 25.0}
 _LOW = 10
 _STAYS = 8  # values of a rise that lasts, and of the time before it
+_SETTLED = 32  # values of a training in which a rise counts: one that just began swings
 _BEFORE = 200  # values before a rise that are compared with it
 _STRAY = 0.04  # of these that may be as high: a spike that came back
 _NO_NOISE = 0.1  # a loss below that may rise by any factor
@@ -526,7 +527,7 @@ def _middle(values: Sequence[float]) -> float:
 def _rise(values: Sequence[float], factor: float, above: float) -> int | None:
     """From which value on all are far above those before, None if there is no such place."""
     least = inf
-    low = len(values)
+    low = len(values) if len(values) >= _SETTLED else 0
     while low > 0 and values[low - 1] > above:
         # A place is as good as the least value from there on is far above those before.
         least = min(least, values[low - 1])

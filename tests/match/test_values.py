@@ -165,6 +165,15 @@ def test_a_loss_that_rose_for_good_is_told_from_a_spike_and_from_noise() -> None
     assert turned(again) == []  # another run, whose loss starts high
 
 
+def test_a_training_of_few_steps_may_swing() -> None:
+    swing = "047 033 025 024 028 037 050 067 086 107 129 150 170 188 203 212 217 214 203 184"
+    beside = "x" * 300
+    steps = [f"step {n} loss 0.{value} {beside}" for n, value in enumerate(swing.split())]
+    assert turned(steps) == []
+    before = [f"step {n} loss 0.0{40 + n} {beside}" for n in range(20)]
+    assert [turn.ill for turn in turned([*before, *steps])] == ["raised"]
+
+
 def test_a_step_of_too_many_digits_is_no_step() -> None:
     (turn,) = turned([f"step {'9' * 5_000} loss nan" for _ in range(9)])
     assert (turn.ill, turn.step) == ("not_finite", None)
