@@ -41,12 +41,12 @@ def normalise(data: bytes) -> Normal | None:
 
     Bytes that are not UTF-8 stay as they are.
     """
-    if not (_set_off(data[:_HEAD]) or _marked(data) or _in_one_line(data)):
+    one_line = _in_one_line(data)
+    if not (one_line or _set_off(data[:_HEAD]) or _marked(data)):
         return None
     text = data.decode(errors="surrogateescape")
     ends = text.endswith("\n")
     before = text.removesuffix("\n").split("\n")
-    one_line = _in_one_line(data)
     if one_line:
         before = before[0].replace(r"\t", "\t").replace(r"\"", '"').split(r"\n")
     plain = _unescaped_html(_without_colours(_visible(before)))  # its quote marks may be &gt;

@@ -39,6 +39,8 @@ def sources_cut(scans: Sequence[SourceScan], signatures: Sequence[Signature]) ->
 
 def _waits(scan: SourceScan, signatures: Sequence[Signature]) -> Iterator[Work]:
     """The calls in which the process of a source waits, by its watchdog."""
+    if not any(signatures[number].signal == "timeout" for number in scan.counts):
+        return  # its lines become events anyway: not here, where none is asked for
     for event in events_of_scans([scan], signatures):
         if event.signal == "timeout" and event.seq is not None and event.op is not None:
             yield event.work
